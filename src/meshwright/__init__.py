@@ -1,0 +1,1 @@
+"""Meshwright: plans, checks and proves the parallel layout of large-model training."""

@@ -1,0 +1,148 @@
+"""How training is run: the job a person asks for, and the execution flags of the engine.
+
+`Job` holds what changes the numerics (sequence, batch, precision, optimizer); `Execution` holds what
+changes only memory and speed (recompute, dispatcher, overlaps, sharding of the optimizer).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from meshwright.errors import QuestionError, did_you_mean
+
+Precision = Literal["bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
+Task = Literal["pretrain", "sft", "lora"]
+GradDtype = Literal["fp32", "bf16"]
+Optimizer = Literal["adam", "adam-precision-aware", "muon", "sgd"]
+Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
+CudaGraphs = Literal["none", "attn", "moe", "full"]
+CpComm = Literal["p2p", "a2a", "a2a+p2p", "allgather"]
+Granularity = Literal["none", "selective", "full"]
+OverlapKind = Literal["tp", "dp", "ep", "pp"]
+
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "mlp",
+    "moe",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "shared_experts",
+)
+"""Module names that `--recompute-modules` accepts (megatron/core/transformer/transformer_config.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training job.
+
+    seq_length    tokens a sample
+    global_batch  samples a step
+    lora_rank     rank of the adapters, for the task `lora` only
+    """
+
+    seq_length: int
+    global_batch: int
+    precision: Precision = "bf16"
+    optimizer: Optimizer = "adam"
+    grad_dtype: GradDtype = "fp32"
+    task: Task = "pretrain"
+    lora_rank: int = 32
+
+    def __post_init__(self) -> None:
+        positive("sequence length", self.seq_length)
+        positive("global batch size", self.global_batch)
+        one_of("precision", self.precision, get_args(Precision))
+        one_of("optimizer", self.optimizer, get_args(Optimizer))
+        one_of("gradient dtype", self.grad_dtype, get_args(GradDtype))
+        one_of("task", self.task, get_args(Task))
+        positive("LoRA rank", self.lora_rank)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.seq_length * self.global_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompute:
+    """Which activations are computed again in the backward pass instead of being kept."""
+
+    granularity: Granularity = "none"
+    modules: tuple[str, ...] = ()
+    """For `selective`: the modules, in Megatron's spelling."""
+    method: Literal["uniform", "block"] = "uniform"
+    """For `full`: how layers are grouped."""
+    num_layers: int | None = None
+    """For `full`: layers in a group (uniform) or layers recomputed a stage (block); None is all."""
+
+    def __post_init__(self) -> None:
+        one_of("recompute granularity", self.granularity, get_args(Granularity))
+        one_of("recompute method", self.method, ("uniform", "block"))
+        for module in self.modules:
+            one_of("recompute module", module, RECOMPUTE_MODULES)
+        if self.modules and self.granularity != "selective":
+            raise QuestionError(
+                f"recompute modules ({', '.join(self.modules)}) belong to --recompute selective, "
+                f"not to {self.granularity}"
+            )
+
+    def __str__(self) -> str:
+        if self.granularity == "selective":
+            return f"selective({','.join(self.modules)})"
+        if self.granularity == "full" and self.num_layers is not None:
+            return f"full({self.method},{self.num_layers})"
+        return self.granularity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Flags of the engine that change memory and speed and leave the numerics alone."""
+
+    recompute: Recompute = field(default_factory=Recompute)
+    dispatcher: Dispatcher = "alltoall"
+    cuda_graphs: CudaGraphs = "none"
+    overlaps: frozenset[OverlapKind] = frozenset({"dp"})
+    """Communication that runs beside compute: tp (user buffers), dp (gradients, parameters), ep, pp."""
+    distributed_optimizer: bool = True
+    fsdp: bool = False
+    optimizer_offload: float = 0.0
+    """Fraction of the optimizer state kept in host memory."""
+    cp_comm: CpComm = "p2p"
+    capacity_factor: float | None = None
+    """Tokens an expert accepts, as a multiple of the balanced share; None drops nothing."""
+
+    def __post_init__(self) -> None:
+        one_of("dispatcher", self.dispatcher, get_args(Dispatcher))
+        one_of("CUDA graph scope", self.cuda_graphs, get_args(CudaGraphs))
+        one_of("context-parallel communication", self.cp_comm, get_args(CpComm))
+        for kind in self.overlaps:
+            one_of("overlap", kind, get_args(OverlapKind))
+        if not 0.0 <= self.optimizer_offload <= 1.0:
+            raise QuestionError(f"the offloaded fraction is {self.optimizer_offload}; it lies between 0 and 1")
+
+
+Framework = Literal["megatron-core", "megatron-lm", "megatron-bridge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The software: which framework, and which generation of the NVIDIA stack (year.month)."""
+
+    release: str = "26.06"
+    framework: Framework = "megatron-bridge"
+    framework_version: str | None = None
+
+
+def positive(what: str, value: int) -> int:
+    """`value`, or a QuestionError when it is not a whole number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise QuestionError(f"{what} is {value!r}; it must be a whole number of at least 1")
+    return value
+
+
+def one_of(what: str, value: str, known: tuple[str, ...]) -> str:
+    """`value`, or a QuestionError that lists what is known."""
+    if value not in known:
+        raise QuestionError(f"unknown {what} {value!r}{did_you_mean(str(value), known)} Known: {', '.join(known)}")
+    return value
