@@ -15,6 +15,25 @@ Normalization = Literal["rms", "layer", "layer-no-bias", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """The top-k token selector of sparse attention (DeepSeek-V3.2)."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compressor:
+    """Pools `ratio` keys into one before attention (DeepSeek-V4)."""
+
+    ratio: int
+    width: int
+    """Outputs of its key-value and gate projections."""
+    indexer: Indexer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Softmax attention: MHA (kv_heads == heads), GQA or MQA, full or sliding window."""
 
@@ -41,17 +60,12 @@ class Attention:
     """Values are the keys: no V projection (Gemma 4 global layers)."""
     q_rank: int | None = None
     """Low-rank query projection hidden -> q_rank -> heads (multi-matrix factorisation attention)."""
+    o_groups: int = 0
+    o_rank: int = 0
+    """Low-rank output projection: each of `o_groups` groups of heads -> o_rank, then all -> hidden."""
+    compressor: Compressor | None = None
     other_parameters: int = 0
     """Parameters of parts that have no field of their own (sparse indexers), replicated over TP."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexer:
-    """The top-k token selector of sparse MLA (DeepSeek-V3.2)."""
-
-    heads: int
-    head_dim: int
-    top_k: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +157,8 @@ class Layer:
     ffn: Ffn | None
     norms: int = 2
     """Number of norms over `hidden` in the layer."""
+    scales: int = 0
+    """Elements of learned scales that are no norm and are counted with the norms (Gemma 4's router)."""
     other_parameters: int = 0
 
     @property

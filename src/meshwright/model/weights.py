@@ -17,6 +17,7 @@ from typing import Literal
 
 from meshwright.model.spec import (
     Attention,
+    Compressor,
     Ffn,
     Indexer,
     Layer,
@@ -180,6 +181,8 @@ def _norm(
 
 def _layer(model: Model, layer: Layer) -> Iterator[Weight]:
     yield from _norm("layer_norms", model.normalization, model.hidden, copies=layer.norms)
+    if layer.scales:
+        yield _vector("scales", layer.scales, "norm")
     if layer.mixer is not None:
         yield from _mixer(model, layer.mixer)
     if layer.ffn is not None:
@@ -207,14 +210,13 @@ def _attention(model: Model, a: Attention) -> Iterator[Weight]:
     if a.shares_kv:
         key = value = 0
     gate = a.heads * v_head if a.output_gate else 0
-    in_k = h
     if a.q_rank is not None:
         yield _gemm("linear_q_down", a.q_rank, h, "attn", None)
         yield from _norm("q_down_norm", "rms", a.q_rank, part="attn")
         yield _gemm("linear_q_up", query, a.q_rank, "attn", "n")
         query = 0
     fused = query + key + value + gate
-    yield _gemm("linear_qkv", fused, in_k, "attn", "n")
+    yield _gemm("linear_qkv", fused, h, "attn", "n")
     if a.qkv_bias:
         yield _vector("linear_qkv.bias", fused, "attn", "n")
     if a.qk_norm == "head":
@@ -227,11 +229,34 @@ def _attention(model: Model, a: Attention) -> Iterator[Weight]:
         yield _gemm("head_gate", a.heads, h, "attn", "n")
     if a.sinks:
         yield _vector("softmax_offset", a.heads, "attn", "n")
-    yield _gemm("linear_proj", h, a.heads * v_head, "attn", "k")
+    if a.compressor is not None:
+        yield from _compressor(model, a.compressor, a)
+    out = a.heads * v_head
+    if a.o_rank:
+        yield _gemm("linear_proj_down", a.o_groups * a.o_rank, out // a.o_groups, "attn", "n")
+        out = a.o_groups * a.o_rank
+    yield _gemm("linear_proj", h, out, "attn", "k")
     if a.out_bias:
         yield _vector("linear_proj.bias", h, "attn")
     if a.other_parameters:
         yield _vector("attention.other", a.other_parameters, "attn")
+
+
+def _compressor(model: Model, c: Compressor, a: Attention) -> Iterator[Weight]:
+    """Source: transformers deepseek_v4 (pooled keys with a position bias; its indexer pools as well)."""
+    yield from _pool(model, "compressor", c.width, c.ratio, a.head_dim)
+    if c.indexer is not None:
+        x, overlap = c.indexer, c.width // a.head_dim
+        yield from _pool(model, "indexer", overlap * x.head_dim, c.ratio, x.head_dim)
+        yield _gemm("indexer.linear_wq_b", x.heads * x.head_dim, a.q_rank or model.hidden, "attn", None)
+        yield _gemm("indexer.linear_weights_proj", x.heads, model.hidden, "attn", None)
+
+
+def _pool(model: Model, name: str, width: int, ratio: int, head_dim: int) -> Iterator[Weight]:
+    yield _gemm(f"{name}.kv_proj", width, model.hidden, "attn", None)
+    yield _gemm(f"{name}.gate_proj", width, model.hidden, "attn", None)
+    yield Weight(name=f"{name}.position_bias", shape=(ratio, width), part="attn")
+    yield from _norm(f"{name}.kv_norm", "rms", head_dim, part="attn")
 
 
 def _mla(model: Model, m: Mla) -> Iterator[Weight]:
