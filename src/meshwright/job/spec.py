@@ -109,6 +109,9 @@ class Execution:
     optimizer_offload: float = 0.0
     """Fraction of the optimizer state kept in host memory."""
     cp_comm: CpComm = "p2p"
+    cross_entropy_fusion: bool = True
+    grouped_mlp_fusion: bool = False
+    """The experts' GEMMs and activation run as one fused kernel (Transformer Engine's op fuser)."""
     capacity_factor: float | None = None
     """Tokens an expert accepts, as a multiple of the balanced share; None drops nothing."""
 

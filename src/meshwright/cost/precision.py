@@ -1,0 +1,48 @@
+"""Number formats: what a precision recipe keeps in memory and which GEMM rate it runs at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cluster.spec import Gpu
+from meshwright.errors import QuestionError
+from meshwright.facts import load_json
+from meshwright.job.spec import Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One precision recipe on one GPU generation. Bytes an element.
+
+    gemm          number format of the linear layers' GEMMs ("bf16", "fp8", "fp4")
+    weight        parameter copies of a quantised linear layer that stay between steps
+    saved_input   what a linear layer keeps of its input for the weight gradient
+    quantise      bytes moved to quantise one input element (0 where nothing is quantised)
+    """
+
+    name: str
+    gemm: str
+    weight: float
+    saved_input: float
+    quantise: float
+
+    @property
+    def quantised(self) -> bool:
+        return self.gemm not in ("bf16", "fp16")
+
+
+def recipe_for(precision: Precision, gpu: Gpu) -> Recipe:
+    """The recipe on this GPU; QuestionError where the GPU has no such tensor cores."""
+    rows = load_json("meshwright.cost", "precision.json")["recipes"]
+    row = rows[precision]
+    if row["gemm"] not in gpu.peak or not gpu.peak[row["gemm"]]:
+        able = ", ".join(name for name, r in rows.items() if gpu.peak.get(r["gemm"]))
+        raise QuestionError(f"{gpu.name} has no {row['gemm']} tensor cores for {precision}; it can do {able}")
+    weight = row["weight_by_architecture"].get(gpu.architecture, row["weight"])
+    return Recipe(
+        name=precision,
+        gemm=row["gemm"],
+        weight=weight,
+        saved_input=row["saved_input"],
+        quantise=row["quantise"],
+    )
