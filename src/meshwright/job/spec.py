@@ -122,7 +122,9 @@ class Execution:
         for kind in self.overlaps:
             one_of("overlap", kind, get_args(OverlapKind))
         if not 0.0 <= self.optimizer_offload <= 1.0:
-            raise QuestionError(f"the offloaded fraction is {self.optimizer_offload}; it lies between 0 and 1")
+            raise QuestionError(
+                f"the offloaded fraction is {self.optimizer_offload}; it lies between 0 and 1"
+            )
 
 
 Framework = Literal["megatron-core", "megatron-lm", "megatron-bridge"]
@@ -147,5 +149,6 @@ def positive(what: str, value: int) -> int:
 def one_of(what: str, value: str, known: tuple[str, ...]) -> str:
     """`value`, or a QuestionError that lists what is known."""
     if value not in known:
-        raise QuestionError(f"unknown {what} {value!r}{did_you_mean(str(value), known)} Known: {', '.join(known)}")
+        hint = did_you_mean(str(value)[:60], known)
+        raise QuestionError(f"unknown {what} {str(value)[:60]!r}{hint} Known: {', '.join(known)}")
     return value
