@@ -1,1 +1,43 @@
-"""Meshwright: plans, checks and proves the parallel layout of large-model training."""
+"""Meshwright: plans, checks and proves the parallel layout of large-model training on Megatron Core.
+
+    >>> import meshwright as mw
+    >>> answer = mw.plan("llama3-70b", "64xH100")            # doctest: +SKIP
+    >>> answer.best.layout.tp                                # doctest: +SKIP
+
+Names are imported when they are first used, so that `import meshwright` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshwright._version import __version__
+
+_WHERE = {
+    "Estimate": "meshwright.planner.answer",
+    "LayoutError": "meshwright.errors",
+    "MeshwrightError": "meshwright.errors",
+    "Options": "meshwright.api",
+    "Plans": "meshwright.planner.answer",
+    "QuestionError": "meshwright.errors",
+    "estimate": "meshwright.api",
+    "estimate_again": "meshwright.api",
+    "fit": "meshwright.api",
+    "gpus": "meshwright.api",
+    "models": "meshwright.api",
+    "plan": "meshwright.api",
+}
+
+__all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'meshwright' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

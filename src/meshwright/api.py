@@ -1,0 +1,308 @@
+"""The library: `plan`, `fit`, `estimate`, `advise`, ... The only place that composes the rooms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from meshwright.cluster.catalog import all_gpus, find_gpu
+from meshwright.cluster.parse import parse_cluster
+from meshwright.cluster.spec import Cluster
+from meshwright.cost.question import Question
+from meshwright.errors import QuestionError
+from meshwright.job.defaults import Assumption, default_job
+from meshwright.job.spec import Execution, Recompute, Stack
+from meshwright.job.stacks import default_execution, execution_source
+from meshwright.layout.layout import Layout
+from meshwright.layout.pipeline import PipelineLayout, default_pipeline
+from meshwright.layout.rules import Finding, View, check as check_rules
+from meshwright.model.catalog import entries
+from meshwright.model.load import load_model
+from meshwright.model.spec import Model
+from meshwright.planner.again import one_row, read_again
+from meshwright.planner.answer import Estimate, Plans, degrees, estimates
+from meshwright.planner.fit import fewest_gpus
+from meshwright.planner.reasons import binding, reasons
+from meshwright.planner.search import Found, Progress, search
+from meshwright.planner.space import Axes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a person may say about a training, beside model and GPUs; None lets Meshwright choose.
+
+    Degrees may be one value or several (`tp=(1, 2, 4)`). `model_changes` overrides fields of the model.
+    """
+
+    seq_length: int | None = None
+    global_batch: int | None = None
+    precision: str = "bf16"
+    optimizer: str = "adam"
+    grad_dtype: str = "fp32"
+    task: str = "pretrain"
+    stack: str = "26.06"
+    framework: str = "megatron-bridge"
+    framework_version: str | None = None
+    tp: int | tuple[int, ...] | None = None
+    pp: int | tuple[int, ...] | None = None
+    vpp: int | tuple[int, ...] | None = None
+    cp: int | tuple[int, ...] | None = None
+    ep: int | tuple[int, ...] | None = None
+    etp: int | tuple[int, ...] | None = None
+    mbs: int | tuple[int, ...] | None = None
+    sp: bool | None = None
+    pipeline_layout: str | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
+    recompute: Recompute | None = None
+    execution: Mapping[str, object] = field(default_factory=dict)
+    """Fields of `Execution` that are given; the others are what the stack uses on that GPU."""
+    model_changes: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question with everything filled in, and what was filled in."""
+
+    question: Question
+    execution: Execution
+    assumptions: tuple[Assumption, ...]
+
+
+def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
+    """Turn words into a question; raises QuestionError where they make no sense."""
+    described = load_model(model, options.model_changes) if isinstance(model, str) else model
+    cluster = parse_cluster(gpus) if isinstance(gpus, str) else gpus
+    names = [described.name, *([described.hugging_face_id] if described.hugging_face_id else []), *described.aliases]
+    job, assumed = default_job(
+        names, cluster.gpu, cluster.world,
+        task=options.task, precision=options.precision, max_position=described.max_position,  # type: ignore[arg-type]
+        seq_length=options.seq_length, global_batch=options.global_batch,
+    )  # fmt: skip
+    job = replace(job, optimizer=options.optimizer, grad_dtype=options.grad_dtype)  # type: ignore[arg-type]
+    stack = Stack(release=options.stack, framework=options.framework, framework_version=options.framework_version)  # type: ignore[arg-type]
+    execution = default_execution(stack, cluster.gpu, described.is_moe, job.precision)
+    source = execution_source(stack, cluster.gpu, described.is_moe, job.precision)
+    flags = _flags(execution, described, options, source)
+    execution = replace(execution, **options.execution)  # type: ignore[arg-type]
+    question = Question(model=described, cluster=cluster, job=job, stack=stack)
+    return Asked(question=question, execution=execution, assumptions=(*assumed, *flags))
+
+
+def _flags(execution: Execution, model: Model, options: Options, source: str) -> tuple[Assumption, ...]:
+    """Execution flags that nobody gave."""
+    shown = {"cuda_graphs": execution.cuda_graphs, "overlaps": ",".join(sorted(execution.overlaps)) or "none"}
+    if model.is_moe:
+        shown["dispatcher"] = execution.dispatcher
+    return tuple(
+        Assumption(option="--" + name.replace("_", "-"), value=value, source=source)
+        for name, value in shown.items()
+        if name not in options.execution
+    )
+
+
+def _axes(asked: Asked, options: Options, *, fixed: bool) -> Axes:
+    """The axes of a search; with `fixed`, degrees that were not named are 1."""
+    model = asked.question.model
+    unnamed = (1,) if fixed else None
+    given = {name: _values(getattr(options, name), unnamed) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")}
+    pipeline = None
+    if options.pipeline_layout is not None or options.first_stage_layers is not None or options.last_stage_layers is not None:
+        pipeline = _pipeline(model, options, given)
+        given["pp"], given["vpp"] = (pipeline.pp,), (pipeline.vpp,)
+    return Axes(
+        **given, sp=options.sp, execution=asked.execution,
+        recompute=None if options.recompute is None else (options.recompute,), pipeline=pipeline,
+    )  # fmt: skip
+
+
+def _values(given: int | tuple[int, ...] | None, unnamed: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return unnamed
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _pipeline(model: Model, options: Options, given: Mapping[str, tuple[int, ...] | None]) -> PipelineLayout:
+    """The pipeline layout that a person wrote; pp must be given beside it."""
+    pp, vpp = given["pp"], given["vpp"] or (1,)
+    if pp is None or len(pp) != 1 or len(vpp) != 1:
+        raise QuestionError("a pipeline layout needs one --pp (and at most one --vpp) beside it")
+    if options.pipeline_layout is not None:
+        layout = PipelineLayout.parse(options.pipeline_layout, pp[0])
+        layout.validate(model.num_layers, len(model.mtp))
+        return layout
+    return PipelineLayout.first_last(
+        model.num_layers, pp[0], vpp[0], options.first_stage_layers, options.last_stage_layers, len(model.mtp)
+    )
+
+
+def plan(
+    model: str | Model, gpus: str | Cluster, options: Options | None = None, *, top: int = 5,
+    progress: Progress | None = None,
+) -> Plans:  # fmt: skip
+    """The best layouts of a model on a cluster, fastest first; ties are marked."""
+    start = time.perf_counter()
+    options = options or Options()
+    asked = ask(model, gpus, options)
+    found = search(asked.question, _axes(asked, options, fixed=False), progress)
+    return _plans(asked, found, top, time.perf_counter() - start)
+
+
+def _plans(asked: Asked, found: Found, top: int, seconds: float) -> Plans:
+    shown = min(top, len(found.table))
+    answers = estimates(asked.question, found.table.rows(slice(0, shown))) if shown else ()
+    told = [
+        _told(asked, answer, tied=row < found.ties and found.ties > 1, why=reasons(found, row) if found.fitting else ())
+        for row, answer in enumerate(answers)
+    ]
+    return Plans(
+        plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,
+        valid=found.valid, fitting=found.fitting, seconds=seconds, refused=found.reasons,
+    )  # fmt: skip
+
+
+def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -> Estimate:
+    """An estimate with its assumptions, findings, binding and reasons."""
+    findings = _findings(asked, _layout(answer), answer.execution)
+    more = _layout_assumptions(asked.question.model, answer)
+    return replace(
+        answer, tied=tied, reasons=why, binding=binding(answer), assumptions=(*asked.assumptions, *more),
+        findings=findings,
+    )  # fmt: skip
+
+
+def _layout_assumptions(model: Model, answer: Estimate) -> tuple[Assumption, ...]:
+    """An automatic pipeline layout is said, since Megatron could not divide the layers evenly."""
+    layout = answer.layout
+    chunks = layout.pp * layout.vpp
+    if chunks == 1 or model.num_layers % chunks == 0:
+        return ()
+    why = f"automatic: {model.num_layers} layers do not divide over pp {layout.pp} x vpp {layout.vpp}"
+    return (Assumption(option="--pipeline-layout", value=answer.pipeline_layout, source=why),)
+
+
+def _layout(answer: Estimate) -> Layout:
+    row = answer.layout
+    return Layout(
+        tp=row.tp, pp=row.pp, vpp=row.vpp, cp=row.cp, ep=row.ep, etp=row.etp, mbs=row.mbs, sp=row.sp
+    )
+
+
+def _findings(asked: Asked, layout: Layout, execution: Execution) -> tuple[Finding, ...]:
+    question = asked.question
+    view = View.of(
+        framework=question.stack.framework, version=question.stack.framework_version,
+        release=question.stack.release, layout=layout, model=question.model, cluster=question.cluster,
+        job=question.job, execution=execution,
+    )  # fmt: skip
+    return check_rules(view)
+
+
+def estimate(model: str | Model, gpus: str | Cluster, options: Options | None = None) -> Estimate:
+    """Memory and time of one layout, term by term; degrees not named are 1."""
+    options = options or Options()
+    asked = ask(model, gpus, options)
+    axes = _axes(asked, options, fixed=True)
+    several = [name for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs") if len(getattr(axes, name) or ()) != 1]
+    if several:
+        raise QuestionError(f"estimate takes one layout; {', '.join(several)} has several values (use plan)")
+    sp = axes.sp if axes.sp is not None else axes.tp != (1,)
+    layout = Layout(**{name: getattr(axes, name)[0] for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")}, sp=sp)
+    findings = _findings(asked, layout, asked.execution)
+    if any(finding.severity == "error" for finding in findings):
+        return _refused(asked, layout, findings, axes)
+    found = search(asked.question, axes)
+    if not len(found.table):
+        return _refused(asked, layout, findings, axes)
+    answer = estimates(asked.question, found.table.rows(slice(0, 1)))[0]
+    return _told(asked, answer, tied=False, why=())
+
+
+def _refused(asked: Asked, layout: Layout, findings: tuple[Finding, ...], axes: Axes) -> Estimate:
+    """A layout that cannot start: what is known of it stays, memory and time are absent."""
+    question = asked.question
+    pipeline = axes.pipeline or default_pipeline(question.model, layout.pp, layout.vpp)
+    return Estimate(
+        question=question, execution=asked.execution,
+        layout=degrees(layout, question.cluster.world, question.job.global_batch),
+        pipeline_layout=pipeline.string() if pipeline is not None and layout.pp > 1 else "",
+        min_gpus=layout.min_gpus, guide_min_gpus=layout.guide_min_gpus, wrong_product=layout.wrong_product,
+        valid=False, findings=findings, assumptions=asked.assumptions,
+    )  # fmt: skip
+
+
+def estimate_again(data: Mapping[str, object]) -> Estimate:
+    """The estimate of an answer's own JSON: the same layout, flags and question, and so the same numbers."""
+    question, layout, execution, pipeline = read_again(data)
+    asked = Asked(question=question, execution=execution, assumptions=())
+    findings = _findings(asked, layout, execution)
+    if any(finding.severity == "error" for finding in findings):
+        return _refused(asked, layout, findings, Axes(pipeline=pipeline))
+    answer = estimates(question, one_row(question, layout, execution, pipeline))[0]
+    return _told(asked, answer, tied=False, why=())
+
+
+def fit(
+    model: str | Model, gpu: str, options: Options | None = None, *, max_gpus: int = 16384, top: int = 3,
+    cluster_overrides: Mapping[str, object] | None = None,
+) -> Plans:  # fmt: skip
+    """The fewest GPUs of a kind that train a model, and the best layouts on them."""
+    start = time.perf_counter()
+    options = options or Options()
+    if not gpu:
+        raise QuestionError("say which kind of GPU: --gpu H100")
+    per_node = find_gpu(gpu).gpus_per_node
+    asked = ask(model, parse_cluster(f"{per_node}x{gpu}", **(cluster_overrides or {})), options)  # type: ignore[arg-type]
+    axes = _axes(asked, options, fixed=False)
+    sized = fewest_gpus(asked.question, axes, most=max_gpus)
+    if sized is None:
+        nothing = Found(table=one_row(asked.question, Layout(), asked.execution, None).rows(slice(0, 0)), **NOTHING)  # type: ignore[arg-type]
+        return _plans(asked, nothing, 0, time.perf_counter() - start)
+    question, found = sized
+    answer = _plans(replace(asked, question=question), found, top, time.perf_counter() - start)
+    return replace(answer, min_gpus_fitting=question.cluster.world)
+
+
+NOTHING = {
+    "step": np.zeros(0), "peak": np.zeros(0), "ties": 0, "searched": 0, "scored": 0, "valid": 0, "fitting": 0,
+}  # fmt: skip
+
+
+def models(pattern: str = "") -> tuple[Mapping[str, object], ...]:
+    """The catalog of models: name, Hugging Face id, parameters, active parameters, source."""
+    return tuple(
+        {
+            "name": entry.name,
+            "hugging_face_id": entry.hugging_face_id,
+            "parameters": entry.parameters,
+            "active_parameters": entry.active_parameters,
+            "source": entry.source,
+        }
+        for entry in entries()
+        if pattern.lower() in entry.name.lower()
+    )
+
+
+def gpus(pattern: str = "") -> tuple[Mapping[str, object], ...]:
+    """The catalog of GPUs: name, memory [bytes], bandwidths [bytes/s], peaks [FLOP/s], sources."""
+    return tuple(
+        {
+            "name": gpu.name,
+            "architecture": gpu.architecture,
+            "usable_memory_bytes": gpu.usable_memory,
+            "hbm_bytes_per_second": gpu.hbm,
+            "nvlink_bytes_per_second": gpu.nvlink,
+            "nvlink_domain": gpu.nvlink_domain,
+            "gpus_per_node": gpu.gpus_per_node,
+            "nic_bytes_per_second": gpu.nic,
+            "peak_flops": dict(gpu.peak),
+            "sources": list(gpu.sources),
+        }
+        for gpu in all_gpus()
+        if pattern.lower() in gpu.name.lower()
+    )

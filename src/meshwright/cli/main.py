@@ -1,0 +1,45 @@
+"""The command line: options in, one library call, one rendering, one exit status."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from meshwright._version import __version__
+from meshwright.cli import planning
+from meshwright.errors import MeshwrightError
+
+app = typer.Typer(
+    name="meshwright",
+    help="Plan, check and prove the parallel layout of large-model training on Megatron Core.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+planning.register(app)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"meshwright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="print the version")) -> None:
+    """Plan, check and prove the parallel layout of large-model training on Megatron Core."""
+
+
+def main() -> None:
+    """Entry point: errors meant for people become one line and their exit status."""
+    try:
+        app()
+    except MeshwrightError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)

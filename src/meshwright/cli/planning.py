@@ -1,0 +1,127 @@
+"""`plan`, `fit`, `estimate`, `models`, `gpus`: the commands around one model and some GPUs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, JsonFlag, ModelName, with_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+Gpus = Annotated[str, typer.Option("--gpus", help="for example 256xH100, or 32x8xH100 (nodes x GPUs a node)", show_default=False)]
+EVERYTHING = (JOB, LAYOUT, EXECUTION, MODEL, CLUSTER)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (plan, fit, estimate, models, gpus):
+        app.command()(command)
+
+
+@with_options(*EVERYTHING)
+def plan(
+    model: ModelName,
+    *,
+    gpus: Gpus = "",
+    top: Annotated[int, typer.Option("--top", help="how many plans to show")] = 5,
+    as_json: JsonFlag = False,
+    said: dict[str, Any],
+) -> None:
+    """The best ways to divide the training of MODEL over some GPUs, fastest first."""
+    import meshwright as mw
+    from meshwright.cli.reading import read_cluster, read_options
+    from meshwright.cli.show import progress_bar
+
+    with progress_bar() as progress:
+        answer = mw.plan(model, read_cluster(gpus, said), read_options(said), top=top, progress=progress)
+    from meshwright.report.terminal import plans_screen
+
+    _show(answer.as_dict(), lambda: plans_screen(answer), as_json)
+    raise typer.Exit(0 if answer.fitting else 1)
+
+
+@with_options(*EVERYTHING)
+def fit(
+    model: ModelName,
+    *,
+    gpu: Annotated[str, typer.Option("--gpu", help="kind of GPU, for example H100", show_default=False)] = "",
+    max_gpus: Annotated[int, typer.Option("--max-gpus", help="give up beyond this many")] = 16384,
+    top: Annotated[int, typer.Option("--top", help="how many plans to show")] = 3,
+    as_json: JsonFlag = False,
+    said: dict[str, Any],
+) -> None:
+    """The fewest GPUs of a kind that train MODEL, and how."""
+    import meshwright as mw
+    from meshwright.cli.reading import read_options, read_overrides
+
+    answer = mw.fit(model, gpu, read_options(said), max_gpus=max_gpus, top=top, cluster_overrides=read_overrides(said))
+    from meshwright.report.terminal import fit_screen
+
+    _show(answer.as_dict(), lambda: fit_screen(answer), as_json)
+    raise typer.Exit(0 if answer.min_gpus_fitting else 1)
+
+
+@with_options(*EVERYTHING)
+def estimate(
+    model: Annotated[str, typer.Argument(help="catalog name, Hugging Face id, or path to a config.json", show_default=False)] = "",
+    *,
+    gpus: Gpus = "",
+    source: Annotated[str, typer.Option("--from", help="take model, cluster, job and layout from the JSON of a plan or estimate (- for standard input)")] = "",
+    as_json: JsonFlag = False,
+    said: dict[str, Any],
+) -> None:
+    """Memory and time of one layout, term by term."""
+    import meshwright as mw
+    from meshwright.cli.reading import read_answer, read_cluster, read_options
+
+    if source:
+        answer = mw.estimate_again(read_answer(source))
+    else:
+        answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))
+    from meshwright.report.terminal import estimate_screen
+
+    _show(answer.as_dict(), lambda: estimate_screen(answer), as_json)
+    raise typer.Exit(0 if answer.fits else 1)
+
+
+def models(
+    pattern: Annotated[str, typer.Argument(help="show only names that contain this", show_default=False)] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """The models that are known by name."""
+    import meshwright as mw
+
+    rows = mw.models(pattern)
+    from meshwright.report.catalogs import models_screen
+
+    _show([dict(row) for row in rows], lambda: models_screen(rows), as_json)
+
+
+def gpus(
+    pattern: Annotated[str, typer.Argument(help="show only names that contain this", show_default=False)] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """The GPUs that are known by name."""
+    import meshwright as mw
+
+    rows = mw.gpus(pattern)
+    from meshwright.report.catalogs import gpus_screen
+
+    _show([dict(row) for row in rows], lambda: gpus_screen(rows), as_json)
+
+
+def _show(data: object, screen: Any, as_json: bool) -> None:
+    """Print an answer as JSON or as a screen."""
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, allow_nan=False, default=str))
+        return
+    from meshwright.cli.show import console
+
+    renderable: RenderableType = screen()
+    console().print(renderable)

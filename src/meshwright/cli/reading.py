@@ -1,0 +1,131 @@
+"""From what was typed to the library's values: degrees, clusters, model changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meshwright.errors import QuestionError
+
+if TYPE_CHECKING:
+    from meshwright.api import Options
+    from meshwright.cluster.spec import Cluster
+
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
+PLAIN = (
+    "seq_length", "global_batch", "precision", "task", "optimizer", "grad_dtype", "stack", "framework",
+    "framework_version", "sp", "pipeline_layout", "first_stage_layers", "last_stage_layers",
+    "account_for_embedding", "account_for_loss",
+)  # fmt: skip
+FLAGS = (
+    "dispatcher", "cuda_graphs", "distributed_optimizer", "fsdp", "optimizer_offload", "cp_comm",
+    "capacity_factor", "cross_entropy_fusion",
+)  # fmt: skip
+CHANGES = ("num_layers", "mtp_num_layers", "max_position", "vocab_size")
+MOST_JSON = 20_000_000
+
+
+def read_options(said: Mapping[str, Any]) -> Options:
+    """The library's options from what was said on the command line."""
+    from meshwright.api import Options
+
+    fields: dict[str, Any] = {name: said[name] for name in PLAIN if name in said}
+    fields |= {name: degrees(name, said[name]) for name in DEGREES if name in said}
+    fields["execution"] = {name: said[name] for name in FLAGS if name in said} | _overlaps(said)
+    fields["recompute"] = _recompute(said)
+    fields["model_changes"] = {name: said[name] for name in CHANGES if name in said} | _settings(said.get("set", []))
+    return Options(**fields)
+
+
+def degrees(name: str, text: str) -> tuple[int, ...]:
+    """One degree or several, separated by commas."""
+    values = []
+    for word in str(text).split(","):
+        try:
+            value = int(word.strip())
+        except ValueError:
+            value = 0
+        if value < 1:
+            raise QuestionError(f"--{name} {text[:60]}: a degree is a whole number of at least 1 (or a list: 1,2,4)")
+        values.append(value)
+    return tuple(values)
+
+
+def _overlaps(said: Mapping[str, Any]) -> dict[str, Any]:
+    if "overlap" not in said and "no_overlap" not in said:
+        return {}
+    wanted = set(filter(None, said.get("overlap", "dp").split(",")))
+    return {"overlaps": frozenset(wanted - set(said.get("no_overlap", "").split(",")) - {"none"})}
+
+
+def _recompute(said: Mapping[str, Any]) -> Any:
+    from meshwright.job.spec import Recompute
+
+    names = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
+    if not any(name in said for name in names):
+        return None
+    modules = tuple(filter(None, said.get("recompute_modules", "").replace(" ", ",").split(",")))
+    granularity = said.get("recompute", "selective" if modules else "full")
+    if granularity == "selective" and not modules:
+        modules = ("core_attn",)
+    return Recompute(
+        granularity=granularity, modules=modules,
+        method=said.get("recompute_method", "uniform"), num_layers=said.get("recompute_num_layers"),
+    )  # fmt: skip
+
+
+def _settings(words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise QuestionError(f"--set {word[:60]}: write field=value, for example --set vocab_size=128256")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def read_overrides(said: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("gpus_per_node", "nvlink_domain", "network_gbps", "gpu_memory_gb")
+    return {name: said[name] for name in names if name in said}
+
+
+def read_cluster(gpus: str, said: Mapping[str, Any]) -> Cluster:
+    """The cluster of `--gpus` with its overrides, or of `--cluster FILE`."""
+    from meshwright.cluster.parse import parse_cluster
+
+    if "cluster" in said:
+        from meshwright.cluster.file import load_cluster
+
+        return load_cluster(Path(said["cluster"]))
+    if not gpus:
+        raise QuestionError("say which GPUs: --gpus 64xH100 (or --cluster FILE)")
+    return parse_cluster(gpus, **read_overrides(said))
+
+
+def read_answer(source: str) -> dict[str, Any]:
+    """The JSON of a plan or an estimate, from a file or standard input; of a plan, its first answer."""
+    if source == "-":
+        text = sys.stdin.read(MOST_JSON + 1)
+    else:
+        path = Path(source)
+        if not path.is_file():
+            raise QuestionError(f"there is no file {source}")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(MOST_JSON + 1)
+    if len(text) > MOST_JSON:
+        raise QuestionError(f"{source} is larger than {MOST_JSON:,} characters; an answer is far smaller")
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise QuestionError(f"{source} is not JSON: {error}") from None
+    if isinstance(data, dict) and data.get("plans"):
+        data = data["plans"][0]
+    if not isinstance(data, dict) or "layout" not in data or "cluster" not in data:
+        raise QuestionError(f"{source} is not the JSON of `meshwright plan --json` or `estimate --json`")
+    return data

@@ -1,0 +1,201 @@
+"""Terminal screens: each takes a finished answer and returns rich renderables; nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from meshwright.cluster.describe import describe
+from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, Time
+from meshwright.report.text import GIB, count, gib, seconds, whole
+
+VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
+SEVERITIES = {"error": "bold red", "warn": "yellow", "advice": "cyan"}
+
+
+def plans_screen(answer: Plans) -> RenderableType:
+    """Ranked plans in one table, then the best one whole."""
+    best = answer.best
+    if best is None:
+        return Text("No layout is legal for this model, these GPUs and this batch.", style="red")
+    parts: list[RenderableType] = [_heading(best), _ranking(answer), _searched(answer)]
+    parts.append(Text("\nThe first plan", style="bold"))
+    parts.append(estimate_body(best))
+    return Group(*parts)
+
+
+def fit_screen(answer: Plans) -> RenderableType:
+    """The fewest GPUs, and how to use them."""
+    best = answer.best
+    if best is None or answer.min_gpus_fitting is None:
+        return Text("No number of GPUs that was tried holds this model with this batch.", style="red")
+    name = best.question.cluster.gpu.name
+    head = Text(f"Fewest GPUs that train {best.question.model.name}: {answer.min_gpus_fitting} x {name}\n", style="bold")
+    return Group(head, plans_screen(answer))
+
+
+def estimate_screen(answer: Estimate) -> RenderableType:
+    """One layout, whole."""
+    return Group(_heading(answer), estimate_body(answer))
+
+
+def estimate_body(answer: Estimate) -> RenderableType:
+    """Layout, memory, time, reasons and what was assumed."""
+    parts: list[RenderableType] = [_layout_lines(answer)]
+    if answer.memory is not None:
+        parts.append(_memory_table(answer.memory))
+    if answer.time is not None:
+        parts.append(_time_lines(answer.time))
+    parts += _listed("What stops it from being better", answer.binding)
+    parts += _listed("Against its neighbours (the best layout with one axis changed)", answer.reasons)
+    parts += _findings(answer)
+    assumed = [f"{a.option} {a.value}  ({a.source})" for a in answer.assumptions]
+    parts += _listed("Assumed", assumed)
+    return Group(*parts)
+
+
+def _heading(answer: Estimate) -> RenderableType:
+    question = answer.question
+    from meshwright.model.parameters import count_parameters
+
+    counted = count_parameters(question.model)
+    size = count(counted.total)
+    if question.model.is_moe:
+        size += f", {count(counted.active)} active"
+    job = question.job
+    return Text.assemble(
+        (f"{question.model.name}", "bold"), f" ({size}) on {describe(question.cluster)}\n",
+        f"sequence {job.seq_length:,}, global batch {job.global_batch:,}, {job.precision}, {job.task}\n",
+    )  # fmt: skip
+
+
+def _ranking(answer: Plans) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("#", "right"), ("layout", "left"), ("recompute", "left"), ("GiB", "right"), ("step", "right"), ("TFLOP/s", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for number, plan in enumerate(answer.plans, 1):
+        memory, timed = plan.memory, plan.time
+        if memory is None or timed is None:
+            continue
+        table.add_row(
+            f"{number}{'=' if plan.tied else ''}",
+            layout_words(plan.layout),
+            str(plan.execution.recompute),
+            Text(gib(memory.peak_bytes), style=VERDICTS[memory.verdict]),
+            seconds(timed.step_seconds),
+            f"{timed.model_tflops_per_gpu:.0f}",
+        )
+    return table
+
+
+def _searched(answer: Plans) -> Text:
+    words = (
+        f"\n{answer.searched:,} layouts searched, {answer.valid:,} legal, {answer.fitting:,} fit "
+        f"({answer.seconds:.2f} s)."
+    )
+    if answer.ties > 1:
+        words += f" {answer.ties} are tied (=): too close to tell apart."
+    if not answer.fitting:
+        words += " None fits: shown is the legal layout that needs least memory."
+    return Text(words, style="dim")
+
+
+def layout_words(layout: Degrees) -> str:
+    """The degrees that are not 1, in the field's order.
+
+    >>> layout_words(Degrees(tp=4, pp=2, vpp=1, cp=1, ep=1, etp=1, dp=8, edp=32, mbs=1, gbs=64, num_microbatches=8, sp=True))
+    'TP4 PP2 DP8 MBS1'
+    """
+    names = [name for name in ("tp", "pp", "vpp", "cp", "ep", "etp") if getattr(layout, name) > 1]
+    words = [f"{name.upper()}{getattr(layout, name)}" for name in names]
+    return " ".join([*words, f"DP{whole(layout.dp)}", f"MBS{layout.mbs}"])
+
+
+def _layout_lines(answer: Estimate) -> RenderableType:
+    layout = answer.layout
+    words = (
+        f"TP {layout.tp}  PP {layout.pp}  VPP {layout.vpp}  CP {layout.cp}  EP {layout.ep}  ETP {layout.etp}  "
+        f"DP {whole(layout.dp)}  EDP {whole(layout.edp)}  SP {'on' if layout.sp else 'off'}\n"
+        f"micro-batch {layout.mbs}, {whole(layout.num_microbatches)} micro-batches a step; "
+        f"needs a multiple of {answer.min_gpus:,} GPUs"
+    )
+    if answer.guide_min_gpus != answer.min_gpus:
+        words += f" (the guide's formula: {answer.guide_min_gpus:,})"
+    if answer.pipeline_layout:
+        words += f"\npipeline layout {answer.pipeline_layout}"
+    execution = answer.execution
+    words += f"\nrecompute {execution.recompute}, distributed optimizer {'on' if execution.distributed_optimizer else 'off'}"
+    if answer.question.model.is_moe:
+        words += f", dispatcher {execution.dispatcher}"
+    return Padding(Text(words), (0, 0, 1, 0))
+
+
+def _memory_table(memory: Memory) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("stage", "weights", "gradients", "optimizer", "activations", "other", "GiB"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for first, last, stage in _folded(memory):
+        share = stage.total_bytes / memory.usable_bytes
+        table.add_row(
+            f"{first}" if first == last else f"{first}-{last}",
+            gib(stage.weights_bytes), gib(stage.gradients_bytes), gib(stage.optimizer_bytes),
+            gib(stage.activations_bytes), gib(stage.other_bytes), gib(stage.total_bytes), _bar(share),
+        )  # fmt: skip
+    verdict = Text.assemble(
+        "memory: ", (memory.verdict, VERDICTS[memory.verdict]),
+        f", {gib(memory.peak_bytes)} GiB ({gib(memory.low_bytes)}-{gib(memory.high_bytes)}) of "
+        f"{gib(memory.usable_bytes)} usable",
+    )  # fmt: skip
+    return Group(table, verdict)
+
+
+def _folded(memory: Memory) -> Iterator[tuple[int, int, object]]:  # type: ignore[misc]
+    """Runs of stages that hold the same to a hundredth of a GiB, as one row."""
+    stages = memory.per_stage
+    start = 0
+    for index in range(1, len(stages) + 1):
+        same = index < len(stages) and abs(stages[index].total_bytes - stages[start].total_bytes) < 0.01 * GIB
+        if not same:
+            yield stages[start].stage, stages[index - 1].stage, stages[start]
+            start = index
+
+
+def _bar(share: float, width: int = 20) -> Text:
+    """A bar against the usable memory."""
+    full = min(round(share * width), width)
+    style = "green" if share <= 0.9 else "yellow" if share <= 1.0 else "red"
+    return Text("█" * full + "░" * (width - full), style=style)
+
+
+def _time_lines(timed: Time) -> RenderableType:
+    head = (
+        f"\nstep: {seconds(timed.step_seconds)} ({seconds(timed.low_seconds)} to {seconds(timed.high_seconds)}), "
+        f"{timed.tokens_per_second_per_gpu:,.0f} tokens/s/GPU, {timed.model_tflops_per_gpu:.0f} model TFLOP/s/GPU, "
+        f"MFU {timed.mfu:.0%} of the {timed.mfu_peak} peak"
+    )
+    shares = sorted(timed.terms.items(), key=lambda item: -item[1])
+    words = "  ".join(f"{name} {value / timed.step_seconds:.0%}" for name, value in shares if value / timed.step_seconds >= 0.005)
+    return Text(f"{head}\n  {words}")
+
+
+def _listed(title: str, lines: tuple[str, ...] | list[str]) -> list[RenderableType]:
+    if not lines:
+        return []
+    return [Text(f"\n{title}", style="bold"), *(Text(f"  {line}") for line in lines)]
+
+
+def _findings(answer: Estimate) -> list[RenderableType]:
+    if not answer.findings:
+        return []
+    order = sorted(answer.findings, key=lambda f: list(SEVERITIES).index(f.severity))
+    parts: list[RenderableType] = [Text("\nFindings", style="bold")]
+    for finding in order:
+        parts.append(Text.assemble("  ", (finding.severity, SEVERITIES[finding.severity]), f" {finding.message}"))
+        if finding.fix:
+            parts.append(Text(f"        fix: {finding.fix}"))
+    return parts
