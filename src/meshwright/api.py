@@ -168,8 +168,9 @@ def _plans(asked: Asked, found: Found, top: int, seconds: float) -> Plans:
 
 def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -> Estimate:
     """An estimate with its assumptions, findings, binding and reasons."""
-    findings = _findings(asked, _layout(answer), answer.execution)
     more = _layout_assumptions(asked.question.model, answer)
+    uneven = answer.pipeline_layout if more else ""
+    findings = _findings(asked, _layout(answer), answer.execution, uneven)
     return replace(
         answer, tied=tied, reasons=why, binding=binding(answer), assumptions=(*asked.assumptions, *more),
         findings=findings,
@@ -179,11 +180,14 @@ def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -
 def _layout_assumptions(model: Model, answer: Estimate) -> tuple[Assumption, ...]:
     """An automatic pipeline layout is said, since Megatron could not divide the layers evenly."""
     layout = answer.layout
-    chunks = layout.pp * layout.vpp
-    if chunks == 1 or model.num_layers % chunks == 0:
+    if not _uneven(model, _layout(answer)):
         return ()
     why = f"automatic: {model.num_layers} layers do not divide over pp {layout.pp} x vpp {layout.vpp}"
     return (Assumption(option="--pipeline-layout", value=answer.pipeline_layout, source=why),)
+
+
+def _uneven(model: Model, layout: Layout) -> bool:
+    return model.num_layers % (layout.pp * layout.vpp) != 0
 
 
 def _layout(answer: Estimate) -> Layout:
@@ -193,9 +197,12 @@ def _layout(answer: Estimate) -> Layout:
     )
 
 
-def _findings(asked: Asked, layout: Layout, execution: Execution) -> tuple[Finding, ...]:
+def _findings(asked: Asked, layout: Layout, execution: Execution, pipeline: str) -> tuple[Finding, ...]:
+    """What the rules say of a layout; `pipeline` is its layout string where it is not Megatron's even one."""
     question = asked.question
+    said = {"pipeline_model_parallel_layout": pipeline} if pipeline else {}
     view = View.of(
+        said,
         framework=question.stack.framework, version=question.stack.framework_version,
         release=question.stack.release, layout=layout, model=question.model, cluster=question.cluster,
         job=question.job, execution=execution,
@@ -213,7 +220,9 @@ def estimate(model: str | Model, gpus: str | Cluster, options: Options | None = 
         raise QuestionError(f"estimate takes one layout; {', '.join(several)} has several values (use plan)")
     sp = axes.sp if axes.sp is not None else axes.tp != (1,)
     layout = Layout(**{name: getattr(axes, name)[0] for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")}, sp=sp)
-    findings = _findings(asked, layout, asked.execution)
+    pipeline = axes.pipeline or default_pipeline(asked.question.model, layout.pp, layout.vpp)
+    uneven = pipeline.string() if pipeline is not None and _uneven(asked.question.model, layout) else ""
+    findings = _findings(asked, layout, asked.execution, uneven)
     if any(finding.severity == "error" for finding in findings):
         return _refused(asked, layout, findings, axes)
     found = search(asked.question, axes)
@@ -240,7 +249,7 @@ def estimate_again(data: Mapping[str, object]) -> Estimate:
     """The estimate of an answer's own JSON: the same layout, flags and question, and so the same numbers."""
     question, layout, execution, pipeline = read_again(data)
     asked = Asked(question=question, execution=execution, assumptions=())
-    findings = _findings(asked, layout, execution)
+    findings = _findings(asked, layout, execution, pipeline.string() if pipeline is not None else "")
     if any(finding.severity == "error" for finding in findings):
         return _refused(asked, layout, findings, Axes(pipeline=pipeline))
     answer = estimates(question, one_row(question, layout, execution, pipeline))[0]

@@ -19,7 +19,7 @@ def console() -> Console:
     """A console as wide as the terminal; NO_COLOR and pipes are respected by rich."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(highlight=False)
 
 
 @contextmanager

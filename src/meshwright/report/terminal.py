@@ -53,9 +53,16 @@ def estimate_body(answer: Estimate) -> RenderableType:
     parts += _listed("What stops it from being better", answer.binding)
     parts += _listed("Against its neighbours (the best layout with one axis changed)", answer.reasons)
     parts += _findings(answer)
-    assumed = [f"{a.option} {a.value}  ({a.source})" for a in answer.assumptions]
-    parts += _listed("Assumed", assumed)
+    parts += _listed("Assumed", _assumed(answer))
     return Group(*parts)
+
+
+def _assumed(answer: Estimate) -> list[str]:
+    """What was filled in, one line a source."""
+    by_source: dict[str, list[str]] = {}
+    for a in answer.assumptions:
+        by_source.setdefault(a.source, []).append(f"{a.option} {a.value}")
+    return [f"{', '.join(values)}: {source}" for source, values in by_source.items()]
 
 
 def _heading(answer: Estimate) -> RenderableType:
@@ -165,7 +172,7 @@ def _folded(memory: Memory) -> Iterator[tuple[int, int, object]]:  # type: ignor
             start = index
 
 
-def _bar(share: float, width: int = 20) -> Text:
+def _bar(share: float, width: int = 12) -> Text:
     """A bar against the usable memory."""
     full = min(round(share * width), width)
     style = "green" if share <= 0.9 else "yellow" if share <= 1.0 else "red"
@@ -179,14 +186,24 @@ def _time_lines(timed: Time) -> RenderableType:
         f"MFU {timed.mfu:.0%} of the {timed.mfu_peak} peak"
     )
     shares = sorted(timed.terms.items(), key=lambda item: -item[1])
-    words = "  ".join(f"{name} {value / timed.step_seconds:.0%}" for name, value in shares if value / timed.step_seconds >= 0.005)
-    return Text(f"{head}\n  {words}")
+    parts = [(name, value / timed.step_seconds) for name, value in shares]
+    words = ", ".join(f"{name} {share:.0%}" for name, share in parts if share >= 0.005)
+    return Group(Text(head), _item(Text(words)))
 
 
 def _listed(title: str, lines: tuple[str, ...] | list[str]) -> list[RenderableType]:
     if not lines:
         return []
-    return [Text(f"\n{title}", style="bold"), *(Text(f"  {line}") for line in lines)]
+    return [Text(f"\n{title}", style="bold"), *(_item(Text(line)) for line in lines)]
+
+
+def _item(text: Text, mark: str = "-") -> RenderableType:
+    """A line of a list that wraps under itself."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column()
+    grid.add_column()
+    grid.add_row(f"  {mark}", text)
+    return grid
 
 
 def _findings(answer: Estimate) -> list[RenderableType]:
@@ -195,7 +212,8 @@ def _findings(answer: Estimate) -> list[RenderableType]:
     order = sorted(answer.findings, key=lambda f: list(SEVERITIES).index(f.severity))
     parts: list[RenderableType] = [Text("\nFindings", style="bold")]
     for finding in order:
-        parts.append(Text.assemble("  ", (finding.severity, SEVERITIES[finding.severity]), f" {finding.message}"))
-        if finding.fix:
-            parts.append(Text(f"        fix: {finding.fix}"))
+        words = Text.assemble((finding.severity, SEVERITIES[finding.severity]), f" {finding.message}")
+        if finding.fix and finding.fix not in finding.message:
+            words.append(f"\nfix: {finding.fix}")
+        parts.append(_item(words))
     return parts

@@ -1,0 +1,44 @@
+# Each target does all it needs on a fresh machine: it makes .venv and installs into it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-fast lint format bench clean
+
+demo: $(VENV)/.base
+	$(BIN)/meshwright plan deepseek-v3 --gpus 256xH100
+	$(BIN)/meshwright plan llama3-70b --gpus 64xH100
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not engine"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[dev,verify]"
+	@touch $@ $(VENV)/.base
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
