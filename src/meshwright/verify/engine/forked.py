@@ -1,0 +1,107 @@
+"""Ranks as forked processes: Megatron Core is imported once, then every rank is a fork with gloo."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One rank that did not end well."""
+
+    rank: int
+    status: int
+    text: str
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when its parent ends (elsewhere: nothing)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    except (AttributeError, OSError):
+        return
+
+
+def run(world: int, work: Callable[..., None], *args: Any, seconds: float = 120.0) -> list[Failure]:
+    """`work(rank, world, folder, *args)` on every rank; the ranks that failed, [] when all ended well."""
+    with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ranks = {start_rank(rank, world, folder, work, args, seconds): rank for rank in range(world)}
+        return wait(ranks, folder, seconds)
+
+
+def start_rank(
+    rank: int, world: int, folder: str, work: Callable[..., None], args: tuple[Any, ...], seconds: float
+) -> int:
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        die_with_parent()
+        join(rank, world, folder, seconds)
+        work(rank, world, *args)
+        status = 0
+    except BaseException:
+        with open(os.path.join(folder, f"error-{rank}"), "w") as out:
+            out.write(traceback.format_exc())
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def join(rank: int, world: int, folder: str, seconds: float) -> None:
+    """Join the gloo world whose ranks meet in a file."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=seconds),
+    )
+
+
+def wait(ranks: dict[int, int], folder: str, seconds: float) -> list[Failure]:
+    """Until all have ended; a second after the first failure, or when time is over, the rest is killed."""
+    failures: list[Failure] = []
+    end = time.monotonic() + seconds
+    while ranks:
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if process in ranks:
+            rank = ranks.pop(process)
+            if status:
+                failures.append(Failure(rank, status, read(os.path.join(folder, f"error-{rank}"))))
+                end = min(end, time.monotonic() + 1.0)
+        elif time.monotonic() > end:
+            failures += [Failure(rank, -1, "stopped: no end in time") for rank in ranks.values()]
+            for process in list(ranks):
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+            return failures
+        else:
+            time.sleep(0.005)
+    return failures
+
+
+def read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
