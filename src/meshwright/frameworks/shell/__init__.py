@@ -1,0 +1,1 @@
+"""Shell scripts: parsed and evaluated without ever being run."""

@@ -1,0 +1,418 @@
+"""Commands of the evaluated shell: builtins, pure filters, redirections, nested shells.
+
+Anything not listed here is a program somebody would start; it is recorded and its output is unknown.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from meshwright.frameworks import launchers
+from meshwright.frameworks.shell import filters
+from meshwright.frameworks.shell.script import Script, text_of_file
+from meshwright.frameworks.shell.state import Array
+from meshwright.frameworks.shell.text import Text
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from meshwright.frameworks.shell.evaluate import Shell, Status
+
+Words = list[Text]
+
+
+def call(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
+    """Run one expanded command."""
+    name = words[0].plain
+    if name in shell.functions:
+        return _function(shell, name, words[1:], prefix)
+    if (builtin := BUILTINS.get(name)) is not None:
+        return builtin(shell, words)
+    if (pure := filters.FILTERS.get(name)) is not None and not prefix:
+        return _filtered(shell, pure, words)
+    return external(shell, words, prefix)
+
+
+def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
+    """A program: record it, or go into the shell it would start."""
+    inner = launchers.inner_shell([word.plain for word in words])
+    if inner is None or shell.depth > 20:
+        mark = words[0].mark
+        shell.output.append(shell.unknowns.text({shell.unknowns.shown(words[0])[:60]}, mark))
+        return shell.launch(words, prefix)
+    outer = words[: inner.start]
+    saved_state, saved_wrappers = shell.state, list(shell.wrappers)
+    child = shell.state.copy()
+    child.variables.update(prefix)
+    child.exported |= set(prefix)
+    for assignment in inner.assignments:
+        name, _, value = words[assignment].partition("=")
+        child.variables[name.plain] = value
+        child.exported.add(name.plain)
+    shell.state = child
+    if outer:
+        shell.wrappers.append(tuple(outer))
+    try:
+        return _nested(shell, words, inner, prefix)
+    finally:
+        shell.state, shell.wrappers = saved_state, saved_wrappers
+
+
+def _nested(shell: Shell, words: Words, inner: launchers.InnerShell, prefix: dict[str, Text]) -> Status:
+    from meshwright.frameworks.shell.evaluate import Exit, Return
+
+    content, arguments = words[inner.script], words[inner.script + 1 :]
+    path = content.plain
+    if not inner.command:
+        found = shell.files.read(path, shell.state.cwd)
+        if found is None:
+            return shell.launch(words[inner.start :], prefix)
+        content = found[1] if isinstance(found[1], Text) else text_of_file(found[1], found[0])
+        _slurm_defaults(shell, content)
+        shell.state.script = path
+        shell.state.positional, shell.state.arguments_given = arguments, bool(arguments)
+    try:
+        return shell.run_text(content)
+    except (Exit, Return):
+        return None
+
+
+def _slurm_defaults(shell: Shell, content: Text) -> None:
+    for name, text in launchers.slurm_variables(content).items():
+        shell.state.variables.setdefault(name, text)
+
+
+def _function(shell: Shell, name: str, arguments: Words, prefix: dict[str, Text]) -> Status:
+    from meshwright.frameworks.shell.evaluate import Return
+
+    script, body = shell.functions[name]
+    saved = (shell.state.positional, shell.state.arguments_given)
+    shell.state.positional, shell.state.arguments_given = arguments, True
+    shell.state.variables.update(prefix)
+    state = shell.state
+    try:
+        return shell.run(script, body)
+    except Return:
+        return 0
+    finally:
+        state.positional, state.arguments_given = saved
+
+
+def _filtered(shell: Shell, pure: filters.Filter, words: Words) -> Status:
+    """A pure filter over its input; unknown when it needs what only the machine has."""
+    shell.budget.spend(1, len(shell.stdin or ""))
+    mark = words[0].mark
+    if all(word.is_known for word in words):
+        stdin = shell.stdin
+        if stdin is not None and not stdin.is_known and words[0].plain not in ("cat", "tee"):
+            shell.output.append(shell.unknowns.text(shell.unknowns.names(stdin), mark))
+            return 0
+        found = pure(words, stdin, lambda path: _read(shell, path))
+        if found is not None:
+            shell.output.append(found)
+            return 0
+    names = {shell.unknowns.shown(word)[:60] for word in words[:1]} | set().union(
+        *(shell.unknowns.names(word) for word in words)
+    )
+    shell.output.append(shell.unknowns.text(names, mark))
+    return None
+
+
+def _read(shell: Shell, path: str) -> Text | None:
+    found = shell.files.read(path, shell.state.cwd)
+    if found is None:
+        return None
+    return found[1] if isinstance(found[1], Text) else text_of_file(found[1], found[0])
+
+
+# redirections
+
+
+def redirected(shell: Shell, script: Script, node: Node) -> Status:
+    """A statement with redirections: here-documents feed it, `>` keeps its output as a virtual file."""
+    body = node.child_by_field_name("body")
+    saved = shell.stdin
+    target: str | None = None
+    append = False
+    pipelines: list[Node] = []
+    for child in node.children_by_field_name("redirect"):
+        if child.type == "heredoc_redirect":
+            shell.stdin, inner, rest = heredoc(shell, script, child)
+            target = inner or target
+            pipelines += rest
+        elif child.type == "herestring_redirect":
+            shell.stdin = shell.expander().one(script.raw(child.named_children[0]))
+        elif child.type == "file_redirect":
+            path, append = _file_redirect(shell, script, child, append)
+            target = path or target
+    try:
+        if target is None and not pipelines:
+            return shell.run(script, body) if body is not None else 0
+        status: Status = 0
+
+        def work() -> None:
+            nonlocal status
+            status = shell.run(script, body) if body is not None else 0
+
+        output = shell.captured(work)
+        for part in pipelines:
+            shell.stdin = output
+            output = shell.captured(lambda part=part: shell.run(script, part))
+        if target is not None and target != "/dev/null":
+            _write(shell, target, output, append)
+        elif target is None:
+            shell.output.append(output)
+        return status
+    finally:
+        shell.stdin = saved
+
+
+def _file_redirect(shell: Shell, script: Script, node: Node, append: bool) -> tuple[str | None, bool]:
+    """(file that standard output goes to, whether it is appended to)."""
+    operator = next((child.type for child in node.children if not child.is_named), "")
+    descriptor = next((script.raw(c).plain for c in node.children if c.type == "file_descriptor"), "1")
+    destination = node.child_by_field_name("destination")
+    if destination is None:
+        return None, append
+    word = shell.expander().one(script.raw(destination))
+    if operator == "<" and destination.type != "process_substitution" and word.is_known:
+        shell.stdin = _read(shell, word.plain)
+    elif operator == "<" and destination.type == "process_substitution":
+        shell.stdin = shell.captured(lambda: shell.statements(script, destination.named_children))
+    if operator in (">", ">>", "&>", "&>>", ">|") and descriptor == "1" and word.is_known:
+        return word.plain, operator in (">>", "&>>")
+    return None, append
+
+
+def _write(shell: Shell, path: str, text: Text, append: bool) -> None:
+    place = os.path.normpath(os.path.join(shell.state.cwd, path))
+    if append and place in shell.files.virtual:
+        text = shell.files.virtual[place] + text
+    shell.budget.spend(1, len(text))
+    shell.files.write(place, text)
+
+
+def heredoc(shell: Shell, script: Script, node: Node) -> tuple[Text, str | None, list[Node]]:
+    """(text, file that the same line redirects to, commands that the same line pipes to)."""
+    start = next((child for child in node.children if child.type == "heredoc_start"), None)
+    body = next((child for child in node.children if child.type == "heredoc_body"), None)
+    target: str | None = None
+    pipes: list[Node] = []
+    for child in node.named_children:
+        if child.type == "file_redirect":
+            target, _ = _file_redirect(shell, script, child, False)
+        elif child.type == "pipeline":
+            pipes += [part for part in child.named_children if part.type != "comment"]
+        elif child.type == "command":
+            pipes.append(child)
+    if body is None or start is None:
+        return Text(), target, pipes
+    raw = script.raw(body)
+    if any(child.type == "<<-" for child in node.children):
+        raw = Text(tuple((text.lstrip("\t"), mark) for text, mark in raw.spans))
+    if any(char in script.raw(start).plain for char in "'\"\\"):
+        return raw, target, pipes
+    return shell.expander().quoted(raw), target, pipes
+
+
+# builtins
+
+
+def _echo(shell: Shell, words: Words) -> Status:
+    arguments = words[1:]
+    newline = True
+    while arguments and re.fullmatch(r"-[neE]+", arguments[0].plain):
+        newline = newline and "n" not in arguments[0].plain
+        arguments = arguments[1:]
+    text = Text.join(arguments, " ")
+    shell.output.append(text + Text.of("\n", words[0].mark) if newline else text)
+    return 0
+
+
+def _printf(shell: Shell, words: Words) -> Status:
+    if len(words) > 2 and words[1].plain == "-v":
+        text = filters.printf(words[3:])
+        shell.state.set(words[2].plain, text)
+        return 0
+    shell.output.append(filters.printf(words[1:]))
+    return 0
+
+
+def _exit(shell: Shell, words: Words) -> Status:
+    from meshwright.frameworks.shell.evaluate import Exit
+
+    raise Exit
+
+
+def _return(shell: Shell, words: Words) -> Status:
+    from meshwright.frameworks.shell.evaluate import Return
+
+    raise Return
+
+
+def _break(shell: Shell, words: Words) -> Status:
+    from meshwright.frameworks.shell.evaluate import Break, Continue
+
+    raise Break if words[0].plain == "break" else Continue
+
+
+def _cd(shell: Shell, words: Words) -> Status:
+    path = words[-1].plain if len(words) > 1 else "~"
+    if all(word.is_known for word in words) and not path.startswith(("~", "-")):
+        shell.state.cwd = os.path.normpath(os.path.join(shell.state.cwd, path))
+    return 0
+
+
+def _source(shell: Shell, words: Words) -> Status:
+    """`source FILE`: evaluated in place when it is a plain file near the script."""
+    from meshwright.frameworks.shell.evaluate import Problem, Return
+
+    if len(words) < 2:
+        return 0
+    path = words[1]
+    found = shell.files.read(path.plain, shell.state.cwd) if path.is_known else None
+    if found is None:
+        name = shell.unknowns.shown(path)
+        shell.problems.append(Problem(f"sourced file {name[:100]} is not here", path.mark.line, path.mark.file))
+        return None
+    content = found[1] if isinstance(found[1], Text) else text_of_file(found[1], found[0])
+    saved = (shell.state.positional, shell.state.arguments_given)
+    if len(words) > 2:
+        shell.state.positional, shell.state.arguments_given = words[2:], True
+    try:
+        return shell.run_text(content)
+    except Return:
+        return 0
+    finally:
+        if len(words) > 2:
+            shell.state.positional, shell.state.arguments_given = saved
+
+
+def _eval(shell: Shell, words: Words) -> Status:
+    return shell.run_text(Text.join(words[1:], " "))
+
+
+def _exec(shell: Shell, words: Words) -> Status:
+    from meshwright.frameworks.shell.evaluate import Exit
+
+    if len(words) > 1:
+        call(shell, words[1:], {})
+        raise Exit
+    return 0
+
+
+def _shift(shell: Shell, words: Words) -> Status:
+    count = int(words[1].plain) if len(words) > 1 and words[1].plain.isdigit() else 1
+    shell.state.positional = shell.state.positional[count:]
+    return 0
+
+
+def _set(shell: Shell, words: Words) -> Status:
+    for number, word in enumerate(words[1:], 1):
+        if word.plain == "--":
+            shell.state.positional, shell.state.arguments_given = words[number + 1 :], True
+            break
+        if word.plain in ("-a", "+a") or word.plain == "allexport":
+            shell.state.export_all = word.plain != "+a"
+    return 0
+
+
+def _read_builtin(shell: Shell, words: Words) -> Status:
+    """`read A B C`: the first line of the input, split; `-a` fills an array."""
+    names, array, separators = [], False, " \t\n"
+    ifs = shell.state.scalar("IFS")
+    separators = ifs.plain if ifs is not None and ifs.is_known and ifs.plain else separators
+    skip = False
+    for word in words[1:]:
+        plain = word.plain
+        if skip:
+            skip = False
+        elif plain.startswith("-"):
+            array = array or "a" in plain
+            skip = plain[-1] in "pdntNui"
+        else:
+            names.append(plain)
+    line, newline, rest = (shell.stdin or Text()).partition("\n")
+    if shell.stdin is None or (not newline and not line.plain):
+        return 1 if shell.stdin is not None else None
+    shell.stdin = rest
+    pieces = list(line.fields(separators))
+    if array and names:
+        shell.state.set(names[0], Array({str(n): piece for n, piece in enumerate(pieces)}))
+        return 0
+    for number, name in enumerate(names or ["REPLY"]):
+        last = number == len(names) - 1
+        value = Text.join(pieces[number:], " ") if last else (pieces[number] if number < len(pieces) else Text())
+        shell.state.set(name, value)
+    return 0
+
+
+def _mapfile(shell: Shell, words: Words) -> Status:
+    names = [word.plain for word in words[1:] if not word.plain.startswith("-")]
+    lines = list((shell.stdin or Text()).fields("\n"))
+    shell.state.set(names[-1] if names else "MAPFILE", Array({str(n): line for n, line in enumerate(lines)}))
+    return 0 if shell.stdin is not None else None
+
+
+def _let(shell: Shell, words: Words) -> Status:
+    value = None
+    for word in words[1:]:
+        value = shell.expander().number(word)
+    return None if value is None else int(value == 0)
+
+
+def _test(shell: Shell, words: Words) -> Status:
+    inner = words[1:-1] if words[0].plain == "[" else words[1:]
+    quoted = [Text.of("'", w.mark) + w + Text.of("'", w.mark) if "'" not in w.plain else w for w in inner]
+    return shell.evaluate_test(Text.join(quoted, " "), double=False)
+
+
+def _nothing(shell: Shell, words: Words) -> Status:
+    return 1 if words[0].plain == "false" else 0
+
+
+def _unclear(shell: Shell, words: Words) -> Status:
+    """Commands whose success depends on the machine."""
+    shell.output.append(shell.unknowns.text({words[0].plain}, words[0].mark))
+    return None
+
+
+def _command(shell: Shell, words: Words) -> Status:
+    """`command X` runs X; `command -v X` asks whether it is there."""
+    if len(words) > 1 and not words[1].plain.startswith("-"):
+        return call(shell, words[1:], {})
+    return _unclear(shell, words)
+
+
+QUIET = (
+    ": true false mkdir rm cp mv ln touch chmod chown sleep wait ulimit trap module conda pip pip3 popd "
+    "pushd alias shopt umask git wget curl hash kill pkill killall apt apt-get sync builtin ldconfig"
+).split()
+Builtin = Callable[["Shell", Words], "Status"]
+BUILTINS: dict[str, Builtin] = {
+    **dict.fromkeys(QUIET, _nothing),
+    **dict.fromkeys(("which", "type", "hostname", "nvidia-smi", "nproc", "date", "whoami", "getopts", "uname"), _unclear),
+    "echo": _echo,
+    "printf": _printf,
+    "exit": _exit,
+    "return": _return,
+    "break": _break,
+    "continue": _break,
+    "cd": _cd,
+    "source": _source,
+    ".": _source,
+    "eval": _eval,
+    "exec": _exec,
+    "shift": _shift,
+    "set": _set,
+    "read": _read_builtin,
+    "mapfile": _mapfile,
+    "readarray": _mapfile,
+    "let": _let,
+    "test": _test,
+    "[": _test,
+    "command": _command,
+}
