@@ -81,7 +81,9 @@ def recipes_of(names: Iterable[str]) -> tuple[Recipe, ...]:
     Twins are models of the same shape, such as Llama-3-70B and Llama-3.1-70B.
     """
     wanted = {key for name in names for key in _keys_of(name)}
-    return tuple(row for row in all_recipes() if wanted & {_key(row.model), _key(row.hugging_face_id)} - {""})
+    return tuple(
+        row for row in all_recipes() if wanted & {model_key(row.model), model_key(row.hugging_face_id)} - {""}
+    )
 
 
 def precedents(
@@ -126,10 +128,10 @@ def _gpu_distance(gpu: GpuKind, recipe_gpu: str) -> float:
     return float(1 + abs(generations.get(architecture, 1) - generations.get(gpu.architecture, 1)))
 
 
-def _key(name: str) -> str:
+def model_key(name: str) -> str:
     """A model name without owner, case, separators and training stage; "1p5b" is "1.5b".
 
-    >>> _key("meta-llama/Meta-Llama-3.1-70B-Instruct") == _key("llama31_70b")
+    >>> model_key("meta-llama/Meta-Llama-3.1-70B-Instruct") == model_key("llama31_70b")
     True
     """
     short = name.rsplit("/", 1)[-1].lower()
@@ -141,8 +143,8 @@ def _keys_of(name: str) -> set[str]:
     """The key of a name, and those of its twins."""
     if len(name) > 200:
         return set()
-    own = _key(name)
-    twins = [{_key(twin) for twin in group} for group in _facts()["same_shape"]["groups"]]
+    own = model_key(name)
+    twins = [{model_key(twin) for twin in group} for group in _facts()["same_shape"]["groups"]]
     return {own}.union(*(group for group in twins if own in group))
 
 

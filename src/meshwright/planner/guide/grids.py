@@ -7,18 +7,19 @@ from fractions import Fraction
 from typing import Any
 
 from meshwright.layout.layout import Layout
-from meshwright.planner.guide.spec import GuideQuestion, Section, guide
+from meshwright.planner.guide.spec import GuideQuestion, Section, degree_words, guide
 
 MAX_FORMULA = "min_gpus = PP * max(TP*CP, EP*ETP)"
 LCM_FORMULA = "PP * lcm(TP*CP, EP*ETP)"
 PRODUCT = "PP*TP*CP*EP*ETP"
 
 
-def minimum(layout: Layout) -> Section:
+def minimum(layout: Layout, layout_source: str) -> Section:
     """Fewest GPUs, term by term, beside the guide's formula and the product that is wrong."""
     agrees = layout.min_gpus == layout.guide_min_gpus
     grids = guide()["two_grids"]
     lines = [
+        f"for {degree_words(layout)} ({layout_source}):",
         f"dense grid of a stage: TP {layout.tp} x CP {layout.cp} = {layout.dense_grid:,}; "
         f"expert grid: EP {layout.ep} x ETP {layout.etp} = {layout.expert_grid:,}",
         "both grids lie over the same GPUs of a stage, and each must divide them: "
@@ -33,7 +34,7 @@ def minimum(layout: Layout) -> Section:
         title="Fewest GPUs",
         lines=tuple(lines),
         guide_says=f"{MAX_FORMULA}; the two grids: {grids['cited']}",
-        holds=_lcm_words(layout) + f"; {grids['remark']}",
+        holds=(_lcm_words(layout), grids["remark"]),
         agrees=agrees,
         source=grids["source"],
         values={
@@ -64,8 +65,10 @@ def data_parallel(layout: Layout, world: int | None) -> Section:
         guide_says="data_parallel_size = world_size / (TP*PP*CP) for the dense path, "
         "expert_data_parallel_size = world_size / (PP*EP*ETP) for MoE; more GPUs grow DP, EDP or both, "
         "and at the minimum the larger grid has 1 of them",
-        holds="the global batch grows with DP only if the micro-batches a rank stay the same; "
-        "at a fixed global batch they become fewer and the pipeline bubble grows",
+        holds=(
+            "the global batch grows with DP only if the micro-batches a rank stay the same; "
+            "at a fixed global batch they become fewer and the pipeline bubble grows",
+        ),
         source="megatron/core/parallel_state.py, initialize_model_parallel",
         values={"growth": list(rows), **_sizes(layout, world)},
     )
@@ -81,10 +84,14 @@ def nodes(layout: Layout, question: GuideQuestion) -> Section:
     else:
         whole = math.lcm(needed, per_node)
         count = whole // per_node
-        lines = [f"--nodes={count} --ntasks-per-node={per_node}" + (
-            f" for the minimum of {needed:,} GPUs" if whole == needed
-            else f": {needed:,} GPUs do not fill nodes of {per_node}; {whole:,} is the first multiple that does"
-        )]
+        lines = [
+            f"--nodes={count} --ntasks-per-node={per_node}"
+            + (
+                f" for the minimum of {needed:,} GPUs"
+                if whole == needed
+                else f": {needed:,} GPUs do not fill nodes of {per_node}; {whole:,} GPUs do"
+            )
+        ]
     lines.append(f"for more throughput through DP and EDP: multiples of it ({2 * count}, {4 * count}, ...)")
     if question.world is not None:
         lines.append(f"{question.world:,} GPUs are {_node_count(question.world, per_node)} of {per_node}")
@@ -103,10 +110,14 @@ def checklist(layout: Layout, question: GuideQuestion) -> Section:
     world = question.world
     seq = question.seq_length
     cp_rule = (
-        f"CP {layout.cp}: seq_length {seq:,} % {2 * layout.cp} = {seq % (2 * layout.cp)}"
-        if seq is not None
-        else f"CP {layout.cp}: seq_length must be a multiple of {2 * layout.cp}"
-    ) if layout.cp > 1 else "CP 1: nothing to divide"
+        (
+            f"CP {layout.cp}: seq_length {seq:,} % {2 * layout.cp} = {seq % (2 * layout.cp)}"
+            if seq is not None
+            else f"CP {layout.cp}: seq_length must be a multiple of {2 * layout.cp}"
+        )
+        if layout.cp > 1
+        else "CP 1: nothing to divide"
+    )
     lines = [
         f"[x] minimum GPUs: {layout.pp} * max({layout.dense_grid}, {layout.expert_grid}) = "
         f"{layout.guide_min_gpus:,} by the guide; {layout.min_gpus:,} by {LCM_FORMULA}",
@@ -121,8 +132,8 @@ def checklist(layout: Layout, question: GuideQuestion) -> Section:
         id="checklist",
         title="MoE checklist",
         lines=tuple(lines),
-        guide_says="answers about MoE layouts give the minimum, refuse the full product, give both DP formulas, "
-        "and mention TP topology, SP, CP divisibility and CP for long sequences",
+        guide_says="answers about MoE layouts give the minimum, refuse the full product, "
+        "give both DP formulas, and mention TP topology, SP, CP divisibility and CP for long sequences",
         source=guide()["source"],
     )
 
@@ -143,9 +154,10 @@ def growth(layout: Layout, factors: tuple[int, ...] = (1, 2, 4)) -> tuple[dict[s
 def _evaluated(layout: Layout, world: int) -> tuple[str, str]:
     """Both formulas with numbers in them; a fraction shows that the world does not fit."""
     dense, expert = layout.pp * layout.dense_grid, layout.pp * layout.expert_grid
+    pp = layout.pp
     return (
-        f"DP = {world:,} / (TP {layout.tp} * PP {layout.pp} * CP {layout.cp}) = {_quotient(world, dense)}",
-        f"EDP = {world:,} / (PP {layout.pp} * EP {layout.ep} * ETP {layout.etp}) = {_quotient(world, expert)}",
+        f"DP = {world:,} / (TP {layout.tp} * PP {pp} * CP {layout.cp}) = {_quotient(world, dense)}",
+        f"EDP = {world:,} / (PP {pp} * EP {layout.ep} * ETP {layout.etp}) = {_quotient(world, expert)}",
     )
 
 
@@ -176,7 +188,10 @@ def _lcm_words(layout: Layout) -> str:
     example = Layout(**known)
     words = f"the minimum is {LCM_FORMULA}"
     if layout.min_gpus != layout.guide_min_gpus:
-        return f"{words} = {layout.min_gpus:,}; the guide's formula gives {layout.guide_min_gpus:,}, on which it cannot start"
+        return (
+            f"{words} = {layout.min_gpus:,}; the guide's formula gives {layout.guide_min_gpus:,}, "
+            "on which it cannot start"
+        )
     return (
         f"{words}; the guide's formula is the same here, where one grid divides the other, and too small "
         f"otherwise (TP{example.tp} EP{example.ep}: {example.min_gpus}, not {example.guide_min_gpus})"

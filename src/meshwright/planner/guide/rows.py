@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from meshwright.job.precedents import model_key
 from meshwright.planner.guide.spec import GuideQuestion, Network, guide
 
 Row = Mapping[str, Any]
@@ -29,8 +29,8 @@ def dense_rows(parameters: float) -> tuple[Row, ...]:
 
 def moe_row(names: Iterable[str]) -> Row | None:
     """The row of the MoE table for a model of one of these names."""
-    wanted = {_key(name) for name in names}
-    return next((row for row in moe_rows() if wanted & {_key(name) for name in row["names"]}), None)
+    wanted = {model_key(name) for name in names}
+    return next((row for row in moe_rows() if wanted & {model_key(name) for name in row["names"]}), None)
 
 
 def moe_rows() -> tuple[Row, ...]:
@@ -77,9 +77,3 @@ def span(values: Iterable[int]) -> str:
     """
     low, high = values
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
-
-
-def _key(name: str) -> str:
-    """A model name without owner, case, separators and training stage."""
-    short = re.sub(r"[-_](instruct|base|chat|\d{4})$", "", name.rsplit("/", 1)[-1].lower()[:100])
-    return re.sub(r"[^a-z0-9]", "", short)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from meshwright.cluster.parse import MOST_GPUS
 from meshwright.cluster.spec import Cluster
 from meshwright.errors import QuestionError
 from meshwright.facts import load_json
@@ -19,6 +21,8 @@ Starts = Literal["yes", "no", "not-asked"]
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp")
 USUAL_NODE = 8
 """GPUs a node where nobody names the cluster: HGX and DGX nodes."""
+LONGEST_SEQUENCE = 10**10
+WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +49,10 @@ class GuideQuestion:
     network: Network | None = None
 
     def __post_init__(self) -> None:
-        for name in self.degrees:
+        for name, degree in self.degrees.items():
             one_of("degree", name, DEGREES)
-        Layout(**self.degrees)  # raises for a degree below 1
+            _at_most(f"{name} is", degree, MOST_GPUS)
+        layout_of(self.degrees)  # raises for a degree below 1
         for what, value in (("total", self.total_params), ("active", self.active_params)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise QuestionError(f"{what} parameters are {value!r}; they must be above 0")
@@ -58,8 +63,10 @@ class GuideQuestion:
             )
         if self.seq_length is not None:
             positive("sequence length", self.seq_length)
+            _at_most("the sequence length is", self.seq_length, LONGEST_SEQUENCE)
         if isinstance(self.gpus, int):
             positive("the number of GPUs", self.gpus)
+            _at_most("the number of GPUs is", self.gpus, MOST_GPUS)
         if self.network is not None:
             one_of("network", self.network, get_args(Network))
 
@@ -111,7 +118,7 @@ class Section:
 
     lines       the answer, one statement a line
     guide_says  what the guide says about it; "" where it is silent
-    holds       what holds, where that is more or something else; "" where the guide is simply right
+    holds       what holds, where that is more or something else; empty where the guide is simply right
     agrees      False where the guide is wrong or too coarse
     values      the numbers, for programs
     """
@@ -120,7 +127,7 @@ class Section:
     title: str
     lines: tuple[str, ...]
     guide_says: str = ""
-    holds: str = ""
+    holds: tuple[str, ...] = ()
     agrees: bool = True
     source: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -132,19 +139,22 @@ class Section:
             "title": self.title,
             "lines": list(self.lines),
             "guide_says": self.guide_says,
-            "holds": self.holds,
+            "holds": list(self.holds),
             "agrees": self.agrees,
             "source": self.source,
             "values": dict(self.values),
         }
 
-    def text(self) -> str:
+    def text(self, width: int = WIDTH) -> str:
         """Terminal form: a title, the lines, then the guide's word beside ours."""
-        out = [self.title, *(f"  {line}" for line in self.lines)]
+        out = [self.title, *(_wrapped(line, width) for line in self.lines)]
         if self.guide_says:
-            out.append(f"  The guide: {self.guide_says}.")
+            out.append(_wrapped(f"The guide says: {self.guide_says}.", width))
         if self.holds:
-            out.append(f"  {'What holds' if self.agrees else 'Corrected'}: {self.holds}.")
+            out.append(
+                _wrapped("What holds:" if self.agrees else "What holds instead, or more exactly:", width)
+            )
+            out += [_wrapped(f"  - {statement}", width) for statement in self.holds]
         return "\n".join(out)
 
 
@@ -152,7 +162,8 @@ class Section:
 class Advice:
     """The whole answer.
 
-    starts            whether the layout asked for can start on the GPUs asked for
+    starts            whether that layout can start, as far as the question tells
+    asked             the degrees were named in the question
     layout            the degrees that the formulas were evaluated with
     layout_source     where those come from: asked, or a row of the guide
     nearest_layouts   layouts like the one asked for that can start on those GPUs
@@ -160,6 +171,7 @@ class Advice:
     """
 
     subject: str
+    asked: bool
     starts: Starts
     layout: Layout
     layout_source: str
@@ -176,6 +188,7 @@ class Advice:
         """JSON form."""
         return {
             "subject": self.subject,
+            "asked": self.asked,
             "starts": self.starts,
             "layout": degrees_of(self.layout),
             "layout_from": self.layout_source,
@@ -188,13 +201,29 @@ class Advice:
             "sections": [section.as_dict() for section in self.sections],
         }
 
-    def text(self) -> str:
+    def text(self, width: int = WIDTH) -> str:
         """Terminal form, sections apart by an empty line."""
-        return "\n\n".join(section.text() for section in self.sections)
+        return "\n\n".join(section.text(width) for section in self.sections)
 
 
 def _missing(id: str) -> Section:
     raise KeyError(id)
+
+
+def layout_of(degrees: Mapping[str, int], sp: bool = False) -> Layout:
+    """A layout from the degrees that are named; the others are 1."""
+    return Layout(**{name: degrees.get(name, 1) for name in DEGREES}, sp=sp)
+
+
+def degree_words(layout: Layout) -> str:
+    """TP and PP, and what else is above 1.
+
+    >>> degree_words(Layout(pp=4, ep=64))
+    'TP1 PP4 EP64'
+    """
+    degrees = {name: getattr(layout, name) for name in DEGREES}
+    shown = [name for name, value in degrees.items() if value > 1 or name in ("tp", "pp")]
+    return " ".join(f"{name.upper()}{degrees[name]}" for name in shown)
 
 
 def degrees_of(layout: Layout) -> dict[str, int | bool]:
@@ -209,6 +238,26 @@ def billions(count: float) -> str:
     ('70.6B', '1000B', '0.5B')
     """
     return f"{float(f'{count / 1e9:.4g}' if count >= 1e11 else f'{count / 1e9:.3g}'):g}B"
+
+
+def _at_most(what: str, value: int, most: int) -> None:
+    if isinstance(value, int) and value > most:
+        raise QuestionError(f"{what} more than Meshwright believes; at most {most:,}")
+
+
+def _wrapped(line: str, width: int) -> str:
+    """The line indented and filled; parts of a shell command stay as they are."""
+    if line.endswith("\\"):
+        return f"  {line}"
+    indent = "  " + " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def guide() -> Any:
