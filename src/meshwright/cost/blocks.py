@@ -72,5 +72,5 @@ def _host_seconds(x: Machine, kind: BlockKind) -> Floats:
     eager = form["moe_layer"] if moe else form["dense_layer"]
     graphs = [e.cuda_graphs for e in x.keys.executions]
     partly = form["graphed"] if not moe else eager * 0.5
-    by_scope = {"none": eager, "attn": eager * 0.7 if moe else form["graphed"], "moe": partly, "full": form["graphed"]}
+    by_scope = {"none": eager, "router": eager * 0.7, "attn": eager * 0.7 if moe else form["graphed"], "moe": partly, "full": form["graphed"]}
     return np.asarray(np.array([by_scope[scope] for scope in graphs])[x.keys.execution])
