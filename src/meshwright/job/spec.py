@@ -20,6 +20,21 @@ CudaGraphs = Literal["none", "attn", "router", "moe", "full"]
 CpComm = Literal["p2p", "a2a", "a2a+p2p", "allgather"]
 Granularity = Literal["none", "selective", "full"]
 OverlapKind = Literal["tp", "dp", "ep", "pp"]
+AttentionBackend = Literal["auto", "fused", "flash", "unfused"]
+TransformerImpl = Literal["transformer-engine", "local"]
+CrossEntropyImpl = Literal["te", "native"]
+ShardingStrategy = Literal["optim", "optim_grads", "optim_grads_params"]
+
+OFFLOAD_MODULES = (
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "expert_fc1",
+    "moe_act",
+)
+"""Module names that fine-grained activation offloading accepts (`--offload-modules`)."""
 
 RECOMPUTE_MODULES = (
     "core_attn",
@@ -40,6 +55,7 @@ class Job:
     seq_length    tokens a sample
     global_batch  samples a step
     lora_rank     rank of the adapters, for the task `lora` only
+    hidden_dropout, attention_dropout  probabilities; where they are not 0 a mask is kept
     """
 
     seq_length: int
@@ -49,6 +65,8 @@ class Job:
     grad_dtype: GradDtype = "fp32"
     task: Task = "pretrain"
     lora_rank: int = 32
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         positive("sequence length", self.seq_length)
@@ -58,6 +76,8 @@ class Job:
         one_of("gradient dtype", self.grad_dtype, get_args(GradDtype))
         one_of("task", self.task, get_args(Task))
         positive("LoRA rank", self.lora_rank)
+        fraction("hidden dropout", self.hidden_dropout)
+        fraction("attention dropout", self.attention_dropout)
 
     @property
     def tokens_per_step(self) -> int:
@@ -114,6 +134,33 @@ class Execution:
     """The experts' GEMMs and activation run as one fused kernel (Transformer Engine's op fuser)."""
     capacity_factor: float | None = None
     """Tokens an expert accepts, as a multiple of the balanced share; None drops nothing."""
+    imbalance: float = 1.0
+    """Tokens of the fullest expert-parallel rank, as a multiple of the balanced share (no capacity factor)."""
+    transformer_impl: TransformerImpl = "transformer-engine"
+    attention_backend: AttentionBackend = "auto"
+    """auto: cuDNN's fused attention from Hopper on, flash attention on Ampere."""
+    cross_entropy_impl: CrossEntropyImpl = "te"
+    """Which fused cross entropy; `te` writes the gradient over the logits."""
+    activation_fusion: bool = True
+    """Bias and activation run as one kernel (bias_gelu_fusion, bias_swiglu_fusion)."""
+    gradient_accumulation_fusion: bool = True
+    """Weight gradients are added to the gradient buffer by the GEMM itself."""
+    optimizer_instances: int = 1
+    """Distributed-optimizer instances (HSDP for FSDP): each replica group shards by itself."""
+    fp8_param_gather: bool | None = None
+    """Weights are kept in the low-precision format only; None is what the recipe does in Megatron Bridge."""
+    vp_group: int | None = None
+    """microbatch_group_size_per_vp_stage; None is pp."""
+    fsdp_sharding: ShardingStrategy = "optim_grads_params"
+    fsdp_double_buffer: bool = False
+    offload_modules: tuple[str, ...] = ()
+    """Fine-grained activation offloading: inputs of these modules go to host memory."""
+    cpu_offload_layers: int = 0
+    """Layers of a stage whose activations are kept in host memory (Transformer Engine)."""
+    attention_mask: bool = False
+    """The data loader makes attention masks [mbs, 1, seq, seq] (Megatron-LM's default)."""
+    expandable_segments: bool = True
+    """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."""
 
     def __post_init__(self) -> None:
         one_of("dispatcher", self.dispatcher, get_args(Dispatcher))
@@ -121,10 +168,16 @@ class Execution:
         one_of("context-parallel communication", self.cp_comm, get_args(CpComm))
         for kind in self.overlaps:
             one_of("overlap", kind, get_args(OverlapKind))
-        if not 0.0 <= self.optimizer_offload <= 1.0:
-            raise QuestionError(
-                f"the offloaded fraction is {self.optimizer_offload}; it lies between 0 and 1"
-            )
+        one_of("transformer implementation", self.transformer_impl, get_args(TransformerImpl))
+        one_of("attention backend", self.attention_backend, get_args(AttentionBackend))
+        one_of("cross-entropy implementation", self.cross_entropy_impl, get_args(CrossEntropyImpl))
+        one_of("FSDP sharding", self.fsdp_sharding, get_args(ShardingStrategy))
+        for module in self.offload_modules:
+            one_of("offload module", module, OFFLOAD_MODULES)
+        positive("the number of distributed-optimizer instances", self.optimizer_instances)
+        fraction("the offloaded fraction of the optimizer", self.optimizer_offload)
+        if self.imbalance < 1.0:
+            raise QuestionError(f"the imbalance factor is {self.imbalance}; the fullest rank has at least 1.0")
 
 
 Framework = Literal["megatron-core", "megatron-lm", "megatron-bridge"]
@@ -143,6 +196,13 @@ def positive(what: str, value: int) -> int:
     """`value`, or a QuestionError when it is not a whole number above 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise QuestionError(f"{what} is {value!r}; it must be a whole number of at least 1")
+    return value
+
+
+def fraction(what: str, value: float) -> float:
+    """`value`, or a QuestionError when it does not lie between 0 and 1."""
+    if not 0.0 <= value <= 1.0:
+        raise QuestionError(f"{what} is {value}; it lies between 0 and 1")
     return value
 
 

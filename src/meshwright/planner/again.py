@@ -24,7 +24,8 @@ def read_again(data: Mapping[str, Any]) -> tuple[Question, Layout, Execution, Pi
         row = dict(data["execution"])
         text = row.pop("pipeline_layout")
         recompute = Recompute(**{**row.pop("recompute"), "modules": tuple(data["execution"]["recompute"]["modules"])})
-        execution = Execution(**{**row, "recompute": recompute, "overlaps": frozenset(row["overlaps"])})
+        sets = {"overlaps": frozenset(row["overlaps"]), "offload_modules": tuple(row.get("offload_modules", ()))}
+        execution = Execution(**{**row, **sets, "recompute": recompute})
         pipeline = PipelineLayout.parse(text, layout.pp) if text else None
         return question_from(data), layout, execution, pipeline
     except (KeyError, TypeError) as error:
