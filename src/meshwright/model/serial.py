@@ -38,11 +38,15 @@ def from_dict(row: Any) -> Any:
         return row
     known = CLASSES.get(str(row.get("is")))
     if known is None:
-        raise QuestionError(f"a model description holds {str(row.get('is'))[:40]!r}; known: {', '.join(CLASSES)}")
+        raise QuestionError(
+            f"a model description holds {str(row.get('is'))[:40]!r}; known: {', '.join(CLASSES)}"
+        )
     names = {item.name for item in dataclasses.fields(known)}
     extra = sorted(set(row) - names - {"is"})
     if extra:
-        raise QuestionError(f"a model description gives {known.__name__} the unknown fields {', '.join(extra)[:80]}")
+        raise QuestionError(
+            f"a model description gives {known.__name__} the unknown fields {', '.join(extra)[:80]}"
+        )
     try:
         return known(**{name: from_dict(value) for name, value in row.items() if name != "is"})
     except TypeError as error:
