@@ -20,6 +20,7 @@ _WHERE = {
     "Options": "meshwright.api",
     "Plans": "meshwright.planner.answer",
     "QuestionError": "meshwright.errors",
+    "advise": "meshwright.api",
     "estimate": "meshwright.api",
     "estimate_again": "meshwright.api",
     "fit": "meshwright.api",

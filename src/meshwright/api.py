@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from meshwright.cluster.catalog import all_gpus, find_gpu
-from meshwright.cluster.parse import parse_cluster
+from meshwright.cluster.parse import parse_cluster, parse_gpu_count
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption, default_job
+from meshwright.job.precedents import precedents
 from meshwright.job.spec import Execution, Recompute, Stack
 from meshwright.job.stacks import default_execution, execution_source
 from meshwright.layout.layout import Layout
@@ -21,13 +22,16 @@ from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.rules import Finding, View, check as check_rules
 from meshwright.model.catalog import entries
 from meshwright.model.load import load_model
+from meshwright.model.parameters import count_parameters
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row, read_again
 from meshwright.planner.answer import Estimate, Plans, degrees, estimates
 from meshwright.planner.fit import fewest_gpus
+from meshwright.planner.guide import Advice, GuideQuestion
+from meshwright.planner.guide import advise as guide_advise
 from meshwright.planner.reasons import binding, reasons
 from meshwright.planner.search import Found, Progress, search
-from meshwright.planner.space import Axes
+from meshwright.planner.space import Axes, free_flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +82,8 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
     """Turn words into a question; raises QuestionError where they make no sense."""
     described = load_model(model, options.model_changes) if isinstance(model, str) else model
     cluster = parse_cluster(gpus) if isinstance(gpus, str) else gpus
-    names = [described.name, *([described.hugging_face_id] if described.hugging_face_id else []), *described.aliases]
     job, assumed = default_job(
-        names, cluster.gpu, cluster.world,
+        names_of(described), cluster.gpu, cluster.world,
         task=options.task, precision=options.precision, max_position=described.max_position,  # type: ignore[arg-type]
         seq_length=options.seq_length, global_batch=options.global_batch,
     )  # fmt: skip
@@ -89,7 +92,8 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
     execution = default_execution(stack, cluster.gpu, described.is_moe, job.precision)
     source = execution_source(stack, cluster.gpu, described.is_moe, job.precision)
     flags = _flags(execution, described, options, source)
-    execution = replace(execution, **options.execution)  # type: ignore[arg-type]
+    single = {name: value for name, value in options.execution.items() if not isinstance(value, tuple)}
+    execution = replace(execution, **single)  # type: ignore[arg-type]
     question = Question(model=described, cluster=cluster, job=job, stack=stack)
     return Asked(question=question, execution=execution, assumptions=(*assumed, *flags))
 
@@ -116,9 +120,20 @@ def _axes(asked: Asked, options: Options, *, fixed: bool) -> Axes:
         pipeline = _pipeline(model, options, given)
         given["pp"], given["vpp"] = (pipeline.pp,), (pipeline.vpp,)
     return Axes(
-        **given, sp=options.sp, execution=asked.execution,
+        **given, sp=options.sp, execution=asked.execution, flags=_free_flags(asked, options),
         recompute=None if options.recompute is None else (options.recompute,), pipeline=pipeline,
     )  # fmt: skip
+
+
+def _free_flags(asked: Asked, options: Options) -> dict[str, tuple[object, ...]]:
+    """Execution flags that the search varies: those given as a list, and those of the space nobody gave."""
+    base = asked.execution
+    free: dict[str, tuple[object, ...]] = {
+        name: tuple(dict.fromkeys((getattr(base, name), *values)))
+        for name, values in free_flags().items()
+        if name not in options.execution
+    }
+    return free | {name: value for name, value in options.execution.items() if isinstance(value, tuple)}
 
 
 def _values(given: int | tuple[int, ...] | None, unnamed: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -143,22 +158,60 @@ def _pipeline(model: Model, options: Options, given: Mapping[str, tuple[int, ...
 
 def plan(
     model: str | Model, gpus: str | Cluster, options: Options | None = None, *, top: int = 5,
-    progress: Progress | None = None,
+    variants: bool = False, progress: Progress | None = None,
 ) -> Plans:  # fmt: skip
-    """The best layouts of a model on a cluster, fastest first; ties are marked."""
+    """The best layouts of a model on a cluster, fastest first; ties are marked.
+
+    Shown is the best of each way to divide (tp, pp, cp, ep, etp, fsdp); with `variants` every layout is
+    shown that differs in anything (vpp, micro-batch, recompute, flags).
+    """
     start = time.perf_counter()
     options = options or Options()
     asked = ask(model, gpus, options)
-    found = search(asked.question, _axes(asked, options, fixed=False), progress)
-    return _plans(asked, found, top, time.perf_counter() - start)
+    found = search(asked.question, _axes(asked, options, fixed=False), progress, _practice(asked))
+    return _plans(asked, found, top, time.perf_counter() - start, variants=variants)
 
 
-def _plans(asked: Asked, found: Found, top: int, seconds: float) -> Plans:
-    shown = min(top, len(found.table))
-    answers = estimates(asked.question, found.table.rows(slice(0, shown))) if shown else ()
+def _practice(asked: Asked) -> tuple[Layout, ...]:
+    """Layouts that ship for this model on this kind of GPU, at about this number of them."""
+    question = asked.question
+    near = precedents(
+        names_of(question.model), question.cluster.gpu, question.job.task, question.cluster.world,
+        precision=question.job.precision, count=100,
+    )  # fmt: skip
+    kind = question.cluster.gpu.name.split("-")[0]
+    return tuple(
+        Layout(tp=row.tp, pp=row.pp, vpp=row.vpp, cp=row.cp, ep=row.ep, etp=row.etp, mbs=row.mbs, sp=row.sp)
+        for row in near
+        if row.gpu == kind and 0.5 <= row.gpus / question.cluster.world <= 2
+    )
+
+
+def names_of(model: Model) -> tuple[str, ...]:
+    """Every name of a model."""
+    return (model.name, *((model.hugging_face_id,) if model.hugging_face_id else ()), *model.aliases)
+
+
+def _first_of_each(found: Found, top: int) -> list[int]:
+    """The first row of each way to divide (tp, pp, cp, ep, etp, fsdp): the others are variants of it."""
+    table, seen, rows = found.table, set(), []
+    fsdp = [e.fsdp for e in table.executions]
+    for row in range(len(table)):
+        way = (*(int(getattr(table, name)[row]) for name in ("tp", "pp", "cp", "ep", "etp")), fsdp[int(table.execution[row])])
+        if way not in seen:
+            seen.add(way)
+            rows.append(row)
+        if len(rows) == top:
+            break
+    return rows
+
+
+def _plans(asked: Asked, found: Found, top: int, seconds: float, *, variants: bool = False) -> Plans:
+    rows = list(range(min(top, len(found.table)))) if variants else _first_of_each(found, top)
+    answers = estimates(asked.question, found.table.rows(np.array(rows, dtype=np.int64))) if rows else ()
     told = [
         _told(asked, answer, tied=row < found.ties and found.ties > 1, why=reasons(found, row) if found.fitting else ())
-        for row, answer in enumerate(answers)
+        for row, answer in zip(rows, answers, strict=True)
     ]
     return Plans(
         plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,
@@ -315,3 +368,28 @@ def gpus(pattern: str = "") -> tuple[Mapping[str, object], ...]:
         for gpu in all_gpus()
         if pattern.lower() in gpu.name.lower()
     )
+
+
+def advise(
+    model: str | Model | None = None, *, gpus: int | str | Cluster | None = None,
+    degrees: Mapping[str, int] | None = None, params_b: float | None = None, active_b: float | None = None,
+    seq_length: int | None = None, sp: bool | None = None, network: str | None = None,
+    topics: Sequence[str] | None = None,
+) -> Advice:  # fmt: skip
+    """What the parallelism guide says of a model or size, and what holds; everything may be left out.
+
+    params_b, active_b  billions of parameters, in place of a model
+    gpus                a number, or a cluster ("256xH100")
+    """
+    described = load_model(model) if isinstance(model, str) else model
+    total, active = (None if b is None else b * 1e9 for b in (params_b, active_b))
+    if described is not None:
+        counted = count_parameters(described)
+        total, active = float(counted.total), float(counted.active)
+    if isinstance(gpus, str):
+        gpus = parse_gpu_count(gpus) if gpus.strip().lstrip("+-").isdigit() else parse_cluster(gpus)
+    question = GuideQuestion(
+        model=described, total_params=total, active_params=active, gpus=gpus, degrees=degrees or {},
+        sp=sp, seq_length=seq_length, network=network,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return guide_advise(question, topics)

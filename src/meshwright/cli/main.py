@@ -7,7 +7,7 @@ import sys
 import typer
 
 from meshwright._version import __version__
-from meshwright.cli import planning
+from meshwright.cli import guide, planning
 from meshwright.errors import MeshwrightError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 planning.register(app)
+guide.register(app)
 
 
 def _version(value: bool) -> None:

@@ -30,6 +30,7 @@ def plan(
     *,
     gpus: Gpus = "",
     top: Annotated[int, typer.Option("--top", help="how many plans to show")] = 5,
+    variants: Annotated[bool, typer.Option("--variants", help="show variants (vpp, micro-batch, recompute) of one way to divide as well")] = False,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -39,7 +40,7 @@ def plan(
     from meshwright.cli.show import progress_bar
 
     with progress_bar() as progress:
-        answer = mw.plan(model, read_cluster(gpus, said), read_options(said), top=top, progress=progress)
+        answer = mw.plan(model, read_cluster(gpus, said), read_options(said), top=top, variants=variants, progress=progress)
     from meshwright.report.terminal import plans_screen
 
     _show(answer.as_dict(), lambda: plans_screen(answer), as_json)

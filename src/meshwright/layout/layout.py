@@ -14,7 +14,7 @@ Vocabulary (Megatron's own; every other room uses these short names):
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from meshwright.errors import LayoutError, QuestionError
 
@@ -102,5 +102,10 @@ class Layout:
         return global_batch // step
 
     def __str__(self) -> str:
-        parts = [f"{f.name.upper()}{getattr(self, f.name)}" for f in fields(self) if f.name in DEGREES]
-        return " ".join(part for part in parts if not part.endswith("P1")) or "DP only"
+        """The degrees that are not 1, and the micro-batch.
+
+        >>> str(Layout(tp=2, pp=4))
+        'TP2 PP4 MBS1'
+        """
+        above = [name for name in DEGREES if name == "mbs" or getattr(self, name) > 1]
+        return " ".join(f"{name.upper()}{getattr(self, name)}" for name in above)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from meshwright.cost.question import Question
 from meshwright.facts import load_json
 from meshwright.job.spec import Execution, Recompute
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline, split_table
-from meshwright.layout.table import Ints, LayoutTable
+from meshwright.layout.table import Bools, Ints, LayoutTable, SplitTable
 from meshwright.model.spec import Mla, Model
 
 Values = tuple[int, ...]
@@ -22,7 +23,10 @@ Values = tuple[int, ...]
 class Axes:
     """What a search may vary: for each axis its values, or None to let the search choose.
 
-    execution  the flags every candidate shares; `recompute` varies beside them
+    execution  the flags that candidates share
+    recompute  recompute sets to try
+    flags      {field of Execution: values to try}; a value that changes nothing on a layout (a CP
+               communication at cp 1) is tried there once only
     pipeline   a pipeline layout that fixes pp and vpp
     """
 
@@ -36,6 +40,7 @@ class Axes:
     sp: bool | None = None
     execution: Execution = field(default_factory=Execution)
     recompute: tuple[Recompute, ...] | None = None
+    flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     pipeline: PipelineLayout | None = None
 
 
@@ -50,10 +55,32 @@ def recompute_choices(model: Model) -> tuple[Recompute, ...]:
     )
 
 
+def free_flags() -> dict[str, tuple[object, ...]]:
+    """Execution flags that a search varies when nobody fixes them."""
+    return {name: tuple(values) for name, values in _table()["flags"].items() if name != "source"}
+
+
 def executions(question: Question, axes: Axes) -> tuple[Execution, ...]:
-    """The distinct executions of the space: the base flags with each recompute set."""
+    """The distinct executions of the space: the base flags with each recompute set and each free flag."""
     sets = axes.recompute if axes.recompute is not None else recompute_choices(question.model)
-    return tuple(replace(axes.execution, recompute=recompute) for recompute in sets)
+    found = [replace(axes.execution, recompute=recompute) for recompute in sets]
+    for name, values in axes.flags.items():
+        found = [replace(execution, **{name: value}) for execution in found for value in values]  # type: ignore[arg-type]
+    return tuple(dict.fromkeys(found))
+
+
+def _matters(name: str, table: LayoutTable) -> Bools:
+    """Rows on which a flag changes anything. [N]"""
+    match name:
+        case "cp_comm":
+            return np.asarray(table.cp > 1)
+        case "dispatcher":
+            return np.asarray(table.ep > 1)
+        case "fsdp":
+            return np.asarray((table.pp == 1) & (table.dp > 1))
+        case "distributed_optimizer":
+            return np.asarray(table.dp * table.cp > 1)
+    return np.ones(len(table), dtype=bool)
 
 
 def geometries(question: Question, axes: Axes) -> LayoutTable:
@@ -98,10 +125,16 @@ def _assemble(question: Question, axes: Axes, columns: Sequence[Ints], vpp: Ints
 
 
 def with_executions(question: Question, axes: Axes, table: LayoutTable, wanted: tuple[Execution, ...]) -> LayoutTable:
-    """Every row of a table under every execution, with the pipeline splits that go with it."""
-    n = len(table)
-    row = np.tile(np.arange(n), len(wanted))
-    execution = np.repeat(np.arange(len(wanted)), n)
+    """Every row of a table under every execution that makes a difference to it, with its pipeline split."""
+    rows = []
+    for one in wanted:
+        apart = [name for name, values in axes.flags.items() if getattr(one, name) != values[0]]
+        keep = np.ones(len(table), dtype=bool)
+        for name in apart:
+            keep &= _matters(name, table)
+        rows.append(np.flatnonzero(keep))
+    row = np.concatenate(rows)
+    execution = np.repeat(np.arange(len(wanted)), [len(r) for r in rows])
     crossed = table.rows(row)
     splits, codes = _splits(question.model, axes, crossed.pp, crossed.vpp, wanted, execution)
     return replace(crossed, execution=execution, executions=wanted, split=codes, splits=splits)
@@ -109,7 +142,7 @@ def with_executions(question: Question, axes: Axes, table: LayoutTable, wanted: 
 
 def _splits(
     model: Model, axes: Axes, pp: Ints, vpp: Ints, wanted: Sequence[Execution], execution: Ints
-) -> tuple[object, Ints]:  # SplitTable, codes
+) -> tuple[SplitTable, Ints]:
     """One split for each distinct (pp, vpp, recompute)."""
     code = (pp * 4096 + vpp) * len(wanted) + execution
     _, first, of_row = np.unique(code, return_index=True, return_inverse=True)
@@ -120,7 +153,7 @@ def _splits(
     return splits, codes[of_row]
 
 
-def _table() -> dict[str, object]:
+def _table() -> Any:
     return load_json("meshwright.planner", "space.json")
 
 
@@ -143,12 +176,12 @@ def _divisors(number: int) -> list[int]:
 def _tp_values(question: Question) -> list[int]:
     """TP stays inside one NVLink domain, or inside a node where there is none."""
     limit = max(question.cluster.nvlink_domain, question.cluster.gpus_per_node)
-    return [tp for tp in _table()["tp"] if tp <= limit]  # type: ignore[attr-defined]
+    return [tp for tp in _table()["tp"] if tp <= limit]
 
 
 def _cp_values(question: Question) -> list[int]:
-    shortest = _table()["min_tokens_per_cp_rank"]["value"]  # type: ignore[index]
-    return [cp for cp in _table()["cp"] if cp == 1 or question.job.seq_length // cp >= shortest]  # type: ignore[attr-defined]
+    shortest = _table()["min_tokens_per_cp_rank"]["value"]
+    return [cp for cp in _table()["cp"] if cp == 1 or question.job.seq_length // cp >= shortest]
 
 
 def _pp_values(question: Question, axes: Axes) -> list[int]:
@@ -166,9 +199,9 @@ def _vpp_values(model: Model, pp: int, axes: Axes) -> list[int]:
         return [v for v in axes.vpp if default_pipeline(model, pp, v) is not None]
     if pp == 1:
         return [1]
-    most = int(_table()["max_vpp"])  # type: ignore[call-overload]
+    most = int(_table()["max_vpp"])
     if model.num_layers % pp == 0:
         choices = [v for v in _divisors(model.num_layers // pp) if v <= most]
     else:
-        choices = [v for v in _table()["uneven_vpp"] if pp * v <= model.num_layers]  # type: ignore[attr-defined]
+        choices = [v for v in _table()["uneven_vpp"] if pp * v <= model.num_layers]
     return [v for v in choices if default_pipeline(model, pp, v) is not None]

@@ -90,7 +90,7 @@ def _ranking(answer: Plans) -> Table:
             continue
         table.add_row(
             f"{number}{'=' if plan.tied else ''}",
-            layout_words(plan.layout),
+            layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else ""),
             str(plan.execution.recompute),
             Text(gib(memory.peak_bytes), style=VERDICTS[memory.verdict]),
             seconds(timed.step_seconds),
