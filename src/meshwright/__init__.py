@@ -17,19 +17,19 @@ _WHERE = {
     "Estimate": "meshwright.planner.answer",
     "LayoutError": "meshwright.errors",
     "MeshwrightError": "meshwright.errors",
-    "Options": "meshwright.api",
+    "Options": "meshwright.api.asking",
     "Plans": "meshwright.planner.answer",
     "QuestionError": "meshwright.errors",
-    "advise": "meshwright.api",
-    "estimate": "meshwright.api",
-    "estimate_again": "meshwright.api",
-    "fit": "meshwright.api",
-    "gpus": "meshwright.api",
-    "models": "meshwright.api",
-    "plan": "meshwright.api",
+    "advise": "meshwright.api.guide",
+    "estimate": "meshwright.api.planning",
+    "estimate_again": "meshwright.api.planning",
+    "fit": "meshwright.api.planning",
+    "gpus": "meshwright.api.catalogs",
+    "models": "meshwright.api.catalogs",
+    "plan": "meshwright.api.planning",
 }
 
-__all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_WHERE)]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import meshwright as mw
-from meshwright.api import Options
+from meshwright.api.asking import Options
 
 
 @pytest.fixture(scope="module")

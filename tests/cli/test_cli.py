@@ -50,7 +50,7 @@ def test_a_wrong_question_gets_one_error_and_status_2(words, says):
 
 
 def test_heads_that_tp_does_not_divide_are_a_no_with_status_1():
-    done = run(*"estimate llama3-8b --gpus 24xH100 --tp 3 --json".split())
+    done = run(*["estimate", "llama3-8b", "--gpus", "24xH100", "--tp", "3", "--json"])
     assert done.returncode == 1
     data = json.loads(done.stdout)
     assert not data["valid"]
@@ -59,7 +59,12 @@ def test_heads_that_tp_does_not_divide_are_a_no_with_status_1():
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("not json", "JSON"), ("[1, 2]", "object"), ("{}", "architecture"), ('{"model_type": "llama"}', "hidden_size")],
+    [
+        ("not json", "JSON"),
+        ("[1, 2]", "object"),
+        ("{}", "architecture"),
+        ('{"model_type": "llama"}', "hidden_size"),
+    ],
 )
 def test_a_config_that_cannot_be_read_gets_one_error(tmp_path, content, says):
     path = tmp_path / "config.json"
@@ -85,7 +90,7 @@ def test_a_directory_without_config_and_a_huge_file_get_one_error(tmp_path):
 
 
 def test_plan_and_estimate_agree_through_json():
-    first = run(*"plan qwen3-30b-a3b --gpus 16xH100 --json".split())
+    first = run(*["plan", "qwen3-30b-a3b", "--gpus", "16xH100", "--json"])
     assert first.returncode == 0, first.stderr
     again = run("estimate", "--from", "-", "--json", stdin=first.stdout)
     assert again.returncode == 0, again.stderr
@@ -96,7 +101,8 @@ def test_plan_and_estimate_agree_through_json():
 
 def test_plans_of_a_config_file_carry_the_model_whole(tmp_path):
     config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16,
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 2048, "num_hidden_layers": 16,
         "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256,
         "tie_word_embeddings": True,
     }  # fmt: skip
@@ -112,7 +118,7 @@ def test_plans_of_a_config_file_carry_the_model_whole(tmp_path):
 
 
 def test_the_guides_deepseek_example_cannot_start_on_256_gpus():
-    done = run(*"advise deepseek-v3 --gpus 256 --tp 2 --pp 16 --ep 64".split())
+    done = run(*["advise", "deepseek-v3", "--gpus", "256", "--tp", "2", "--pp", "16", "--ep", "64"])
     assert done.returncode == 1
     words = " ".join(done.stdout.split())
     assert "cannot start" in words

@@ -29,7 +29,11 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="print the version")) -> None:
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="print the version"
+    ),
+) -> None:
     """Plan, check and prove the parallel layout of large-model training on Megatron Core."""
 
 

@@ -10,11 +10,14 @@ import typer
 from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, JsonFlag, ModelName, with_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import RenderableType
 
-Gpus = Annotated[str, typer.Option("--gpus", help="for example 256xH100, or 32x8xH100 (nodes x GPUs a node)", show_default=False)]
+Gpus = Annotated[
+    str,
+    typer.Option(
+        "--gpus", help="for example 256xH100, or 32x8xH100 (nodes x GPUs a node)", show_default=False
+    ),
+]
 EVERYTHING = (JOB, LAYOUT, EXECUTION, MODEL, CLUSTER)
 
 
@@ -30,7 +33,12 @@ def plan(
     *,
     gpus: Gpus = "",
     top: Annotated[int, typer.Option("--top", help="how many plans to show")] = 5,
-    variants: Annotated[bool, typer.Option("--variants", help="show variants (vpp, micro-batch, recompute) of one way to divide as well")] = False,
+    variants: Annotated[
+        bool,
+        typer.Option(
+            "--variants", help="show variants (vpp, micro-batch, recompute) of one way to divide as well"
+        ),
+    ] = False,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -40,7 +48,9 @@ def plan(
     from meshwright.cli.show import progress_bar
 
     with progress_bar() as progress:
-        answer = mw.plan(model, read_cluster(gpus, said), read_options(said), top=top, variants=variants, progress=progress)
+        answer = mw.plan(
+            model, read_cluster(gpus, said), read_options(said), top=top, variants=variants, progress=progress
+        )
     from meshwright.report.terminal import plans_screen
 
     _show(answer.as_dict(), lambda: plans_screen(answer), as_json)
@@ -61,7 +71,9 @@ def fit(
     import meshwright as mw
     from meshwright.cli.reading import read_options, read_overrides
 
-    answer = mw.fit(model, gpu, read_options(said), max_gpus=max_gpus, top=top, cluster_overrides=read_overrides(said))
+    answer = mw.fit(
+        model, gpu, read_options(said), max_gpus=max_gpus, top=top, cluster_overrides=read_overrides(said)
+    )
     from meshwright.report.terminal import fit_screen
 
     _show(answer.as_dict(), lambda: fit_screen(answer), as_json)
@@ -70,10 +82,19 @@ def fit(
 
 @with_options(*EVERYTHING)
 def estimate(
-    model: Annotated[str, typer.Argument(help="catalog name, Hugging Face id, or path to a config.json", show_default=False)] = "",
+    model: Annotated[
+        str,
+        typer.Argument(help="catalog name, Hugging Face id, or path to a config.json", show_default=False),
+    ] = "",
     *,
     gpus: Gpus = "",
-    source: Annotated[str, typer.Option("--from", help="take model, cluster, job and layout from the JSON of a plan or estimate (- for standard input)")] = "",
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="take everything from the JSON of a plan or estimate (- for standard input)",
+        ),
+    ] = "",
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -92,7 +113,9 @@ def estimate(
 
 
 def models(
-    pattern: Annotated[str, typer.Argument(help="show only names that contain this", show_default=False)] = "",
+    pattern: Annotated[
+        str, typer.Argument(help="show only names that contain this", show_default=False)
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """The models that are known by name."""
@@ -105,7 +128,9 @@ def models(
 
 
 def gpus(
-    pattern: Annotated[str, typer.Argument(help="show only names that contain this", show_default=False)] = "",
+    pattern: Annotated[
+        str, typer.Argument(help="show only names that contain this", show_default=False)
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """The GPUs that are known by name."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshwright.errors import QuestionError
 
 if TYPE_CHECKING:
-    from meshwright.api import Options
+    from meshwright.api.asking import Options
     from meshwright.cluster.spec import Cluster
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
@@ -30,13 +30,15 @@ MOST_JSON = 20_000_000
 
 def read_options(said: Mapping[str, Any]) -> Options:
     """The library's options from what was said on the command line."""
-    from meshwright.api import Options
+    from meshwright.api.asking import Options
 
     fields: dict[str, Any] = {name: said[name] for name in PLAIN if name in said}
     fields |= {name: degrees(name, said[name]) for name in DEGREES if name in said}
     fields["execution"] = {name: said[name] for name in FLAGS if name in said} | _overlaps(said)
     fields["recompute"] = _recompute(said)
-    fields["model_changes"] = {name: said[name] for name in CHANGES if name in said} | _settings(said.get("set", []))
+    fields["model_changes"] = {name: said[name] for name in CHANGES if name in said} | _settings(
+        said.get("set", [])
+    )
     return Options(**fields)
 
 
@@ -49,7 +51,9 @@ def degrees(name: str, text: str) -> tuple[int, ...]:
         except ValueError:
             value = 0
         if value < 1:
-            raise QuestionError(f"--{name} {text[:60]}: a degree is a whole number of at least 1 (or a list: 1,2,4)")
+            raise QuestionError(
+                f"--{name} {text[:60]}: a degree is a whole number of at least 1 (or a list: 1,2,4)"
+            )
         values.append(value)
     return tuple(values)
 

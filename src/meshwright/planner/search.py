@@ -58,22 +58,26 @@ def search(
     mask, reasons = legal_mask(question.model, question.cluster, question.job, everything, question.stack)
     legal = everything.rows(np.flatnonzero(mask))
     wanted = executions(question, axes)
-    space = len(with_executions(question, axes, everything, wanted)) if axes.flags else len(everything) * len(wanted)
+    space = (
+        len(with_executions(question, axes, everything, wanted))
+        if axes.flags
+        else len(everything) * len(wanted)
+    )
     floor, lightest = _memory_floor(question, axes, legal, wanted)
     possible = legal.rows(np.flatnonzero(floor <= question.cluster.gpu.usable_memory))
     if not len(possible):
         return _nothing_fits(question, axes, legal, floor, lightest, space, dict(reasons))
     table = with_executions(question, axes, possible, wanted)
-    legal_flags, flag_reasons = legal_mask(question.model, question.cluster, question.job, table, question.stack)
+    legal_flags, flag_reasons = legal_mask(
+        question.model, question.cluster, question.job, table, question.stack
+    )
     table = table.rows(np.flatnonzero(legal_flags))
     reasons = {**reasons, **flag_reasons}
     peak, step, fits = _price(question, table, progress)
     keep = np.flatnonzero(fits)
     if not len(keep):
         return _nothing_fits(question, axes, legal, floor, lightest, space, dict(reasons))
-    order, ties = rank(
-        table.rows(keep), step[keep], peak[keep], question.cluster.gpu.usable_memory, practice
-    )
+    order, ties = rank(table.rows(keep), step[keep], peak[keep], question.cluster.gpu.usable_memory, practice)
     best = keep[order]
     return Found(
         table=table.rows(best),
@@ -108,7 +112,9 @@ def _memory_floor(
     return floor, lightest
 
 
-def _price(question: Question, table: LayoutTable, progress: Progress | None) -> tuple[Floats, Floats, Floats]:
+def _price(
+    question: Question, table: LayoutTable, progress: Progress | None
+) -> tuple[Floats, Floats, Floats]:
     """Peak memory, step time and whether it may fit, of every row. Each [N]"""
     view = distinct_stages(table.splits)
     peaks, steps, fits = [], [], []
@@ -154,7 +160,8 @@ def from_practice(table: LayoutTable, practice: Sequence[Layout]) -> Floats:
     nearest = np.full(len(table), 4.0 if practice else 0.0)
     for known in practice:
         apart = sum(
-            np.abs(np.log2(getattr(table, name) / getattr(known, name))) for name in ("tp", "pp", "vpp", "cp", "ep")
+            np.abs(np.log2(getattr(table, name) / getattr(known, name)))
+            for name in ("tp", "pp", "vpp", "cp", "ep")
         )
         nearest = np.minimum(nearest, apart)
     return nearest
@@ -178,3 +185,10 @@ def _nothing_fits(
         table=table, step=step, peak=peak, ties=0, searched=searched, scored=0,
         valid=len(legal), fitting=0, reasons=reasons,
     )  # fmt: skip
+
+
+def nothing(table: LayoutTable) -> Found:
+    """A search that found nothing; `table` has no rows."""
+    return Found(
+        table=table, step=np.zeros(0), peak=np.zeros(0), ties=0, searched=0, scored=0, valid=0, fitting=0
+    )

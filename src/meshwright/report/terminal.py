@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshwright.cluster.describe import describe
-from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, Time
+from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
 from meshwright.report.text import GIB, count, gib, seconds, whole
 
 VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
@@ -34,7 +34,10 @@ def fit_screen(answer: Plans) -> RenderableType:
     if best is None or answer.min_gpus_fitting is None:
         return Text("No number of GPUs that was tried holds this model with this batch.", style="red")
     name = best.question.cluster.gpu.name
-    head = Text(f"Fewest GPUs that train {best.question.model.name}: {answer.min_gpus_fitting} x {name}\n", style="bold")
+    head = Text(
+        f"Fewest GPUs that train {best.question.model.name}: {answer.min_gpus_fitting} x {name}\n",
+        style="bold",
+    )
     return Group(head, plans_screen(answer))
 
 
@@ -82,7 +85,14 @@ def _heading(answer: Estimate) -> RenderableType:
 
 def _ranking(answer: Plans) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (("#", "right"), ("layout", "left"), ("recompute", "left"), ("GiB", "right"), ("step", "right"), ("TFLOP/s", "right")):
+    for name, justify in (
+        ("#", "right"),
+        ("layout", "left"),
+        ("recompute", "left"),
+        ("GiB", "right"),
+        ("step", "right"),
+        ("TFLOP/s", "right"),
+    ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for number, plan in enumerate(answer.plans, 1):
         memory, timed = plan.memory, plan.time
@@ -114,8 +124,7 @@ def _searched(answer: Plans) -> Text:
 def layout_words(layout: Degrees) -> str:
     """The degrees that are not 1, in the field's order.
 
-    >>> layout_words(Degrees(tp=4, pp=2, vpp=1, cp=1, ep=1, etp=1, dp=8, edp=32, mbs=1, gbs=64, num_microbatches=8, sp=True))
-    'TP4 PP2 DP8 MBS1'
+    For example TP4 PP2 DP8 MBS1.
     """
     names = [name for name in ("tp", "pp", "vpp", "cp", "ep", "etp") if getattr(layout, name) > 1]
     words = [f"{name.upper()}{getattr(layout, name)}" for name in names]
@@ -125,8 +134,9 @@ def layout_words(layout: Degrees) -> str:
 def _layout_lines(answer: Estimate) -> RenderableType:
     layout = answer.layout
     words = (
-        f"TP {layout.tp}  PP {layout.pp}  VPP {layout.vpp}  CP {layout.cp}  EP {layout.ep}  ETP {layout.etp}  "
-        f"DP {whole(layout.dp)}  EDP {whole(layout.edp)}  SP {'on' if layout.sp else 'off'}\n"
+        f"TP {layout.tp}  PP {layout.pp}  VPP {layout.vpp}  CP {layout.cp}  "
+        f"EP {layout.ep}  ETP {layout.etp}  "
+        f"DP {whole(layout.dp)}  EDP {whole(layout.edp)}  SP {_on(layout.sp)}\n"
         f"micro-batch {layout.mbs}, {whole(layout.num_microbatches)} micro-batches a step; "
         f"needs a multiple of {answer.min_gpus:,} GPUs"
     )
@@ -135,10 +145,17 @@ def _layout_lines(answer: Estimate) -> RenderableType:
     if answer.pipeline_layout:
         words += f"\npipeline layout {answer.pipeline_layout}"
     execution = answer.execution
-    words += f"\nrecompute {execution.recompute}, distributed optimizer {'on' if execution.distributed_optimizer else 'off'}"
+    words += f"\nrecompute {execution.recompute}, "
+    words += "FSDP" if execution.fsdp else f"distributed optimizer {_on(execution.distributed_optimizer)}"
+    if layout.cp > 1:
+        words += f", CP by {execution.cp_comm}"
     if answer.question.model.is_moe:
         words += f", dispatcher {execution.dispatcher}"
     return Padding(Text(words), (0, 0, 1, 0))
+
+
+def _on(flag: bool) -> str:
+    return "on" if flag else "off"
 
 
 def _memory_table(memory: Memory) -> RenderableType:
@@ -161,7 +178,7 @@ def _memory_table(memory: Memory) -> RenderableType:
     return Group(table, verdict)
 
 
-def _folded(memory: Memory) -> Iterator[tuple[int, int, object]]:  # type: ignore[misc]
+def _folded(memory: Memory) -> Iterator[tuple[int, int, StageMemory]]:
     """Runs of stages that hold the same to a hundredth of a GiB, as one row."""
     stages = memory.per_stage
     start = 0
@@ -181,9 +198,10 @@ def _bar(share: float, width: int = 12) -> Text:
 
 def _time_lines(timed: Time) -> RenderableType:
     head = (
-        f"\nstep: {seconds(timed.step_seconds)} ({seconds(timed.low_seconds)} to {seconds(timed.high_seconds)}), "
-        f"{timed.tokens_per_second_per_gpu:,.0f} tokens/s/GPU, {timed.model_tflops_per_gpu:.0f} model TFLOP/s/GPU, "
-        f"MFU {timed.mfu:.0%} of the {timed.mfu_peak} peak"
+        f"\nstep: {seconds(timed.step_seconds)} "
+        f"({seconds(timed.low_seconds)} to {seconds(timed.high_seconds)}), "
+        f"{timed.tokens_per_second_per_gpu:,.0f} tokens/s/GPU, "
+        f"{timed.model_tflops_per_gpu:.0f} model TFLOP/s/GPU, MFU {timed.mfu:.0%} of the {timed.mfu_peak} peak"
     )
     shares = sorted(timed.terms.items(), key=lambda item: -item[1])
     parts = [(name, value / timed.step_seconds) for name, value in shares]

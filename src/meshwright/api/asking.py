@@ -1,0 +1,171 @@
+"""From what a person says to a question: options, what is filled in, and the axes of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from meshwright.cluster.parse import parse_cluster
+from meshwright.cluster.spec import Cluster
+from meshwright.cost.question import Question
+from meshwright.errors import QuestionError
+from meshwright.job.defaults import Assumption, default_job
+from meshwright.job.precedents import precedents
+from meshwright.job.spec import Execution, Framework, GradDtype, Optimizer, Precision, Recompute, Stack, Task
+from meshwright.job.stacks import default_execution, execution_source
+from meshwright.layout.layout import DEGREES, Layout
+from meshwright.layout.pipeline import PipelineLayout
+from meshwright.model.load import load_model
+from meshwright.model.spec import Model
+from meshwright.planner.space import Axes, free_flags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a person may say about a training, beside model and GPUs; None lets Meshwright choose.
+
+    Degrees may be one value or several (`tp=(1, 2, 4)`). `model_changes` overrides fields of the model.
+    """
+
+    seq_length: int | None = None
+    global_batch: int | None = None
+    precision: Precision = "bf16"
+    optimizer: Optimizer = "adam"
+    grad_dtype: GradDtype = "fp32"
+    task: Task = "pretrain"
+    stack: str = "26.06"
+    framework: Framework = "megatron-bridge"
+    framework_version: str | None = None
+    tp: int | tuple[int, ...] | None = None
+    pp: int | tuple[int, ...] | None = None
+    vpp: int | tuple[int, ...] | None = None
+    cp: int | tuple[int, ...] | None = None
+    ep: int | tuple[int, ...] | None = None
+    etp: int | tuple[int, ...] | None = None
+    mbs: int | tuple[int, ...] | None = None
+    sp: bool | None = None
+    pipeline_layout: str | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
+    recompute: Recompute | None = None
+    execution: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Execution` that are given; the others are what the stack uses on that GPU."""
+    model_changes: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question with everything filled in, and what was filled in."""
+
+    question: Question
+    execution: Execution
+    assumptions: tuple[Assumption, ...]
+
+
+def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
+    """Turn words into a question; raises QuestionError where they make no sense."""
+    described = load_model(model, options.model_changes) if isinstance(model, str) else model
+    cluster = parse_cluster(gpus) if isinstance(gpus, str) else gpus
+    job, assumed = default_job(
+        names_of(described), cluster.gpu, cluster.world,
+        task=options.task, precision=options.precision, max_position=described.max_position,
+        seq_length=options.seq_length, global_batch=options.global_batch,
+    )  # fmt: skip
+    job = replace(job, optimizer=options.optimizer, grad_dtype=options.grad_dtype)
+    stack = Stack(
+        release=options.stack, framework=options.framework, framework_version=options.framework_version
+    )
+    execution = default_execution(stack, cluster.gpu, described.is_moe, job.precision)
+    source = execution_source(stack, cluster.gpu, described.is_moe, job.precision)
+    flags = _flags(execution, described, options, source)
+    single: dict[str, Any] = {
+        name: value for name, value in options.execution.items() if not isinstance(value, tuple)
+    }
+    execution = replace(execution, **single)
+    question = Question(model=described, cluster=cluster, job=job, stack=stack)
+    return Asked(question=question, execution=execution, assumptions=(*assumed, *flags))
+
+
+def _flags(execution: Execution, model: Model, options: Options, source: str) -> tuple[Assumption, ...]:
+    """Execution flags that nobody gave."""
+    shown = {"cuda_graphs": execution.cuda_graphs, "overlaps": ",".join(sorted(execution.overlaps)) or "none"}
+    if model.is_moe:
+        shown["dispatcher"] = execution.dispatcher
+    return tuple(
+        Assumption(option="--" + name.replace("_", "-"), value=value, source=source)
+        for name, value in shown.items()
+        if name not in options.execution
+    )
+
+
+def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
+    """The axes of a search; with `fixed`, degrees that were not named are 1."""
+    model = asked.question.model
+    unnamed = (1,) if fixed else None
+    given = {name: _values(getattr(options, name), unnamed) for name in DEGREES}
+    pipeline = None
+    if (
+        options.pipeline_layout is not None
+        or options.first_stage_layers is not None
+        or options.last_stage_layers is not None
+    ):
+        pipeline = _pipeline(model, options, given)
+        given["pp"], given["vpp"] = (pipeline.pp,), (pipeline.vpp,)
+    return Axes(
+        **given, sp=options.sp, execution=asked.execution, flags=_free_flags(asked, options),
+        recompute=None if options.recompute is None else (options.recompute,), pipeline=pipeline,
+    )  # fmt: skip
+
+
+def _free_flags(asked: Asked, options: Options) -> dict[str, tuple[object, ...]]:
+    """Execution flags that the search varies: those given as a list, and those of the space nobody gave."""
+    base = asked.execution
+    free: dict[str, tuple[object, ...]] = {
+        name: tuple(dict.fromkeys((getattr(base, name), *values)))
+        for name, values in free_flags().items()
+        if name not in options.execution
+    }
+    return free | {name: value for name, value in options.execution.items() if isinstance(value, tuple)}
+
+
+def _values(given: int | tuple[int, ...] | None, unnamed: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return unnamed
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _pipeline(model: Model, options: Options, given: Mapping[str, tuple[int, ...] | None]) -> PipelineLayout:
+    """The pipeline layout that a person wrote; pp must be given beside it."""
+    pp, vpp = given["pp"], given["vpp"] or (1,)
+    if pp is None or len(pp) != 1 or len(vpp) != 1:
+        raise QuestionError("a pipeline layout needs one --pp (and at most one --vpp) beside it")
+    if options.pipeline_layout is not None:
+        layout = PipelineLayout.parse(options.pipeline_layout, pp[0])
+        layout.validate(model.num_layers, len(model.mtp))
+        return layout
+    return PipelineLayout.first_last(
+        model.num_layers, pp[0], vpp[0], options.first_stage_layers, options.last_stage_layers, len(model.mtp)
+    )
+
+
+def practice(asked: Asked) -> tuple[Layout, ...]:
+    """Layouts that ship for this model on this kind of GPU, at about this number of them."""
+    question = asked.question
+    near = precedents(
+        names_of(question.model), question.cluster.gpu, question.job.task, question.cluster.world,
+        precision=question.job.precision, count=100,
+    )  # fmt: skip
+    kind = question.cluster.gpu.name.split("-")[0]
+    return tuple(
+        Layout(tp=row.tp, pp=row.pp, vpp=row.vpp, cp=row.cp, ep=row.ep, etp=row.etp, mbs=row.mbs, sp=row.sp)
+        for row in near
+        if row.gpu == kind and 0.5 <= row.gpus / question.cluster.world <= 2
+    )
+
+
+def names_of(model: Model) -> tuple[str, ...]:
+    """Every name of a model."""
+    return (model.name, *((model.hugging_face_id,) if model.hugging_face_id else ()), *model.aliases)

@@ -1,0 +1,189 @@
+"""`plan`, `fit`, `estimate`: layouts of one model on one cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from meshwright.api.asking import Asked, Options, ask, axes_of, practice
+from meshwright.cluster.catalog import find_gpu
+from meshwright.cluster.parse import parse_cluster
+from meshwright.cluster.spec import Cluster
+from meshwright.errors import QuestionError
+from meshwright.job.defaults import Assumption
+from meshwright.job.spec import Execution
+from meshwright.layout.layout import DEGREES, Layout
+from meshwright.layout.pipeline import default_pipeline
+from meshwright.layout.rules import Finding, View
+from meshwright.layout.rules import check as check_rules
+from meshwright.model.spec import Model
+from meshwright.planner.again import one_row, read_again
+from meshwright.planner.answer import Estimate, Plans, degrees, estimates
+from meshwright.planner.fit import fewest_gpus
+from meshwright.planner.reasons import binding, reasons
+from meshwright.planner.search import Found, Progress, nothing, search
+from meshwright.planner.space import Axes
+
+
+def plan(
+    model: str | Model, gpus: str | Cluster, options: Options | None = None, *, top: int = 5,
+    variants: bool = False, progress: Progress | None = None,
+) -> Plans:  # fmt: skip
+    """The best layouts of a model on a cluster, fastest first; ties are marked.
+
+    Shown is the best of each way to divide (tp, pp, cp, ep, etp, fsdp); with `variants` every layout is
+    shown that differs in anything (vpp, micro-batch, recompute, flags).
+    """
+    start = time.perf_counter()
+    options = options or Options()
+    asked = ask(model, gpus, options)
+    found = search(asked.question, axes_of(asked, options, fixed=False), progress, practice(asked))
+    return _plans(asked, found, top, time.perf_counter() - start, variants=variants)
+
+
+def _first_of_each(found: Found, top: int) -> list[int]:
+    """The first row of each way to divide (tp, pp, cp, ep, etp, fsdp): the others are variants of it."""
+    table, seen, rows = found.table, set(), []
+    fsdp = [e.fsdp for e in table.executions]
+    for row in range(len(table)):
+        way = (
+            *(int(getattr(table, name)[row]) for name in ("tp", "pp", "cp", "ep", "etp")),
+            fsdp[int(table.execution[row])],
+        )
+        if way not in seen:
+            seen.add(way)
+            rows.append(row)
+        if len(rows) == top:
+            break
+    return rows
+
+
+def _plans(asked: Asked, found: Found, top: int, seconds: float, *, variants: bool = False) -> Plans:
+    rows = list(range(min(top, len(found.table)))) if variants else _first_of_each(found, top)
+    answers = estimates(asked.question, found.table.rows(np.array(rows, dtype=np.int64))) if rows else ()
+    told = [
+        _told(
+            asked,
+            answer,
+            tied=row < found.ties and found.ties > 1,
+            why=reasons(found, row) if found.fitting else (),
+        )
+        for row, answer in zip(rows, answers, strict=True)
+    ]
+    return Plans(
+        plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,
+        valid=found.valid, fitting=found.fitting, seconds=seconds, refused=found.reasons,
+    )  # fmt: skip
+
+
+def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -> Estimate:
+    """An estimate with its assumptions, findings, binding and reasons."""
+    more = _layout_assumptions(asked.question.model, answer)
+    uneven = answer.pipeline_layout if more else ""
+    findings = _findings(asked, _layout(answer), answer.execution, uneven)
+    return replace(
+        answer, tied=tied, reasons=why, binding=binding(answer), assumptions=(*asked.assumptions, *more),
+        findings=findings,
+    )  # fmt: skip
+
+
+def _layout_assumptions(model: Model, answer: Estimate) -> tuple[Assumption, ...]:
+    """An automatic pipeline layout is said, since Megatron could not divide the layers evenly."""
+    layout = answer.layout
+    if not _uneven(model, _layout(answer)):
+        return ()
+    why = f"automatic: {model.num_layers} layers do not divide over pp {layout.pp} x vpp {layout.vpp}"
+    return (Assumption(option="--pipeline-layout", value=answer.pipeline_layout, source=why),)
+
+
+def _uneven(model: Model, layout: Layout) -> bool:
+    return model.num_layers % (layout.pp * layout.vpp) != 0
+
+
+def _layout(answer: Estimate) -> Layout:
+    row = answer.layout
+    return Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
+
+
+def _findings(asked: Asked, layout: Layout, execution: Execution, pipeline: str) -> tuple[Finding, ...]:
+    """What the rules say of a layout; `pipeline` is its layout string where it is not Megatron's even one."""
+    question = asked.question
+    said = {"pipeline_model_parallel_layout": pipeline} if pipeline else {}
+    view = View.of(
+        said,
+        framework=question.stack.framework, version=question.stack.framework_version,
+        release=question.stack.release, layout=layout, model=question.model, cluster=question.cluster,
+        job=question.job, execution=execution,
+    )  # fmt: skip
+    return check_rules(view)
+
+
+def estimate(model: str | Model, gpus: str | Cluster, options: Options | None = None) -> Estimate:
+    """Memory and time of one layout, term by term; degrees not named are 1."""
+    options = options or Options()
+    asked = ask(model, gpus, options)
+    axes = axes_of(asked, options, fixed=True)
+    several = [name for name in DEGREES if len(getattr(axes, name) or ()) != 1]
+    if several:
+        raise QuestionError(f"estimate takes one layout; {', '.join(several)} has several values (use plan)")
+    sp = axes.sp if axes.sp is not None else axes.tp != (1,)
+    layout = Layout(**{name: getattr(axes, name)[0] for name in DEGREES}, sp=sp)
+    pipeline = axes.pipeline or default_pipeline(asked.question.model, layout.pp, layout.vpp)
+    uneven = pipeline.string() if pipeline is not None and _uneven(asked.question.model, layout) else ""
+    findings = _findings(asked, layout, asked.execution, uneven)
+    if any(finding.severity == "error" for finding in findings):
+        return _refused(asked, layout, findings, axes)
+    found = search(asked.question, axes)
+    if not len(found.table):
+        return _refused(asked, layout, findings, axes)
+    answer = estimates(asked.question, found.table.rows(slice(0, 1)))[0]
+    return _told(asked, answer, tied=False, why=())
+
+
+def _refused(asked: Asked, layout: Layout, findings: tuple[Finding, ...], axes: Axes) -> Estimate:
+    """A layout that cannot start: what is known of it stays, memory and time are absent."""
+    question = asked.question
+    pipeline = axes.pipeline or default_pipeline(question.model, layout.pp, layout.vpp)
+    return Estimate(
+        question=question, execution=asked.execution,
+        layout=degrees(layout, question.cluster.world, question.job.global_batch),
+        pipeline_layout=pipeline.string() if pipeline is not None and layout.pp > 1 else "",
+        min_gpus=layout.min_gpus, guide_min_gpus=layout.guide_min_gpus, wrong_product=layout.wrong_product,
+        valid=False, findings=findings, assumptions=asked.assumptions,
+    )  # fmt: skip
+
+
+def estimate_again(data: Mapping[str, object]) -> Estimate:
+    """The estimate of an answer's own JSON: the same layout, flags and question, and so the same numbers."""
+    question, layout, execution, pipeline = read_again(data)
+    asked = Asked(question=question, execution=execution, assumptions=())
+    findings = _findings(asked, layout, execution, pipeline.string() if pipeline is not None else "")
+    if any(finding.severity == "error" for finding in findings):
+        return _refused(asked, layout, findings, Axes(pipeline=pipeline))
+    answer = estimates(question, one_row(question, layout, execution, pipeline))[0]
+    return _told(asked, answer, tied=False, why=())
+
+
+def fit(
+    model: str | Model, gpu: str, options: Options | None = None, *, max_gpus: int = 16384, top: int = 3,
+    cluster_overrides: Mapping[str, Any] | None = None,
+) -> Plans:  # fmt: skip
+    """The fewest GPUs of a kind that train a model, and the best layouts on them."""
+    start = time.perf_counter()
+    options = options or Options()
+    if not gpu:
+        raise QuestionError("say which kind of GPU: --gpu H100")
+    per_node = find_gpu(gpu).gpus_per_node
+    asked = ask(model, parse_cluster(f"{per_node}x{gpu}", **(cluster_overrides or {})), options)
+    axes = axes_of(asked, options, fixed=False)
+    sized = fewest_gpus(asked.question, axes, most=max_gpus)
+    if sized is None:
+        empty = one_row(asked.question, Layout(), asked.execution, None).rows(slice(0, 0))
+        return _plans(asked, nothing(empty), 0, time.perf_counter() - start)
+    question, found = sized
+    answer = _plans(replace(asked, question=question), found, top, time.perf_counter() - start)
+    return replace(answer, min_gpus_fitting=question.cluster.world)
