@@ -52,7 +52,10 @@ def test_more_memory_never_loses_a_layout():
     gpu = replace(small.cluster.gpu, usable_memory=small.cluster.gpu.usable_memory * 1.2)
     large = replace(small, cluster=replace(small.cluster, gpu=gpu))
     rows = [
-        {(*(int(getattr(found.table, n)[i]) for n in DEGREES), int(found.table.execution[i])) for i in range(found.fitting)}
+        {
+            (*(int(getattr(found.table, n)[i]) for n in DEGREES), int(found.table.execution[i]))
+            for i in range(found.fitting)
+        }
         for found in (search(small, Axes()), search(large, Axes()))
     ]
     assert rows[0]

@@ -23,8 +23,13 @@ def read_again(data: Mapping[str, Any]) -> tuple[Question, Layout, Execution, Pi
         layout = Layout(**{name: data["layout"][name] for name in DEGREES}, sp=data["layout"]["sp"])
         row = dict(data["execution"])
         text = row.pop("pipeline_layout")
-        recompute = Recompute(**{**row.pop("recompute"), "modules": tuple(data["execution"]["recompute"]["modules"])})
-        sets = {"overlaps": frozenset(row["overlaps"]), "offload_modules": tuple(row.get("offload_modules", ()))}
+        recompute = Recompute(
+            **{**row.pop("recompute"), "modules": tuple(data["execution"]["recompute"]["modules"])}
+        )
+        sets = {
+            "overlaps": frozenset(row["overlaps"]),
+            "offload_modules": tuple(row.get("offload_modules", ())),
+        }
         execution = Execution(**{**row, **sets, "recompute": recompute})
         pipeline = PipelineLayout.parse(text, layout.pp) if text else None
         return question_from(data), layout, execution, pipeline
@@ -36,7 +41,9 @@ def question_from(data: Mapping[str, Any]) -> Question:
     """The question of an answer."""
     job = dict(data["job"])
     stack = Stack(
-        release=job.pop("stack"), framework=job.pop("framework"), framework_version=job.pop("framework_version", None)
+        release=job.pop("stack"),
+        framework=job.pop("framework"),
+        framework_version=job.pop("framework_version", None),
     )
     row = data["cluster"]
     gpu = dict(row["gpu_description"])
@@ -45,10 +52,14 @@ def question_from(data: Mapping[str, Any]) -> Question:
         gpu=Gpu(**gpu), nodes=row["nodes"], gpus_per_node=row["gpus_per_node"],
         nvlink_domain=row["nvlink_domain"], network=row["network_gbps"] * 1e9 / 8,
     )  # fmt: skip
-    return Question(model=from_dict(data["model"]["description"]), cluster=cluster, job=Job(**job), stack=stack)
+    return Question(
+        model=from_dict(data["model"]["description"]), cluster=cluster, job=Job(**job), stack=stack
+    )
 
 
-def one_row(question: Question, layout: Layout, execution: Execution, pipeline: PipelineLayout | None) -> LayoutTable:
+def one_row(
+    question: Question, layout: Layout, execution: Execution, pipeline: PipelineLayout | None
+) -> LayoutTable:
     """A table of the one layout."""
     splits, codes = split_table(question.model, [(layout.pp, layout.vpp, pipeline, execution.recompute)])
     degrees = {name: np.array([getattr(layout, name)], dtype=np.int64) for name in DEGREES}

@@ -27,7 +27,9 @@ def sizes(cluster: Cluster, most: int) -> Iterator[Cluster]:
 
 def _sized(cluster: Cluster, nodes: int, per_node: int) -> Cluster:
     world = nodes * per_node
-    return replace(cluster, nodes=nodes, gpus_per_node=per_node, nvlink_domain=min(cluster.gpu.nvlink_domain, world))
+    return replace(
+        cluster, nodes=nodes, gpus_per_node=per_node, nvlink_domain=min(cluster.gpu.nvlink_domain, world)
+    )
 
 
 def least_state_bytes(question: Question) -> float:
@@ -50,7 +52,10 @@ def fewest_gpus(question: Question, axes: Axes, *, most: int) -> Sized | None:
             continue
         here = replace(question, cluster=cluster)
         found = search(here, axes)
-        if found.fitting and found.peak.min() * (1 + question.calibration.memory_band) <= cluster.gpu.usable_memory:
+        if (
+            found.fitting
+            and found.peak.min() * (1 + question.calibration.memory_band) <= cluster.gpu.usable_memory
+        ):
             return here, _surely(found, question, cluster)
     return None
 

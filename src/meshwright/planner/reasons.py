@@ -29,13 +29,17 @@ def binding(estimate: Estimate) -> tuple[str, ...]:
     """What stops a plan from being better, largest first: memory, and the overheads of its step."""
     words = []
     used = estimate.memory
-    if used is not None and (used.peak_bytes > 0.85 * used.usable_bytes or estimate.execution.recompute.granularity != "none"):
+    if used is not None and (
+        used.peak_bytes > 0.85 * used.usable_bytes or estimate.execution.recompute.granularity != "none"
+    ):
         fullest = max(used.per_stage, key=lambda stage: stage.total_bytes).stage
         words.append(f"memory: {gib(used.peak_bytes)} of {gib(used.usable_bytes)} GiB on stage {fullest}")
     if estimate.time is not None:
         step = estimate.time.step_seconds
         shares = sorted(((estimate.time.terms[term] / step, term) for term in WORDS), reverse=True)
-        words += [f"{WORDS[term]}: {share:.0%} of the step" for share, term in shares if share > NOTICEABLE][:3]
+        words += [f"{WORDS[term]}: {share:.0%} of the step" for share, term in shares if share > NOTICEABLE][
+            :3
+        ]
     return tuple(words)
 
 
@@ -47,7 +51,9 @@ def reasons(found: Found, row: int) -> tuple[str, ...]:
         column = np.asarray(getattr(table, name))
         value = int(column[row])
         for other in _beside(np.unique(column), value):
-            words.append(f"{name} {other} instead of {value}: {_difference(found.step[column == other], here)}")
+            words.append(
+                f"{name} {other} instead of {value}: {_difference(found.step[column == other], here)}"
+            )
     granularity = np.array([str(e.recompute) for e in table.executions])[table.execution]
     mine = granularity[row]
     if mine != "none" and not (granularity == "none").any():

@@ -124,7 +124,9 @@ def _assemble(question: Question, axes: Axes, columns: Sequence[Ints], vpp: Ints
     )  # fmt: skip
 
 
-def with_executions(question: Question, axes: Axes, table: LayoutTable, wanted: tuple[Execution, ...]) -> LayoutTable:
+def with_executions(
+    question: Question, axes: Axes, table: LayoutTable, wanted: tuple[Execution, ...]
+) -> LayoutTable:
     """Every row of a table under every execution that makes a difference to it, with its pipeline split."""
     rows = []
     for one in wanted:
@@ -146,9 +148,7 @@ def _splits(
     """One split for each distinct (pp, vpp, recompute)."""
     code = (pp * 4096 + vpp) * len(wanted) + execution
     _, first, of_row = np.unique(code, return_index=True, return_inverse=True)
-    asked = [
-        (int(pp[i]), int(vpp[i]), axes.pipeline, wanted[int(execution[i])].recompute) for i in first
-    ]
+    asked = [(int(pp[i]), int(vpp[i]), axes.pipeline, wanted[int(execution[i])].recompute) for i in first]
     splits, codes = split_table(model, asked)
     return splits, codes[of_row]
 
