@@ -26,6 +26,7 @@ _WHERE = {
     "fit": "meshwright.api.planning",
     "gpus": "meshwright.api.catalogs",
     "models": "meshwright.api.catalogs",
+    "ranks": "meshwright.api.ranks",
     "plan": "meshwright.api.planning",
 }
 

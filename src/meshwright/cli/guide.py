@@ -43,16 +43,10 @@ def advise(
 ) -> None:
     """What the parallelism guide says of a model, a size or a layout, and what holds."""
     import meshwright as mw
-    from meshwright.cli.reading import degrees
-    from meshwright.errors import QuestionError
+    from meshwright.cli.reading import one_degree
 
-    chosen = {}
-    for name in ("tp", "pp", "vpp", "cp", "ep", "etp"):
-        if name in said:
-            values = degrees(name, said[name])
-            if len(values) > 1:
-                raise QuestionError(f"--{name}: advise takes one value, not a list")
-            chosen[name] = values[0]
+    named = [name for name in ("tp", "pp", "vpp", "cp", "ep", "etp") if name in said]
+    chosen = {name: one_degree(name, said[name]) for name in named}
     answer = mw.advise(
         model or None, gpus=gpus or None, degrees=chosen, params_b=params_b, active_b=active_b,
         seq_length=seq_length, sp=said.get("sp"), network=network, topics=topic,

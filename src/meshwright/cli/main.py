@@ -7,7 +7,7 @@ import sys
 import typer
 
 from meshwright._version import __version__
-from meshwright.cli import guide, planning
+from meshwright.cli import guide, planning, ranks
 from meshwright.errors import MeshwrightError
 
 app = typer.Typer(
@@ -18,8 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-planning.register(app)
-guide.register(app)
+for room in (planning, guide, ranks):
+    room.register(app)
 
 
 def _version(value: bool) -> None:

@@ -58,6 +58,14 @@ def degrees(name: str, text: str) -> tuple[int, ...]:
     return tuple(values)
 
 
+def one_degree(name: str, text: str) -> int:
+    """One degree; a list is an error."""
+    values = degrees(name, text)
+    if len(values) > 1:
+        raise QuestionError(f"--{name} {text[:60]}: give one value here, not a list")
+    return values[0]
+
+
 def _overlaps(said: Mapping[str, Any]) -> dict[str, Any]:
     if "overlap" not in said and "no_overlap" not in said:
         return {}
