@@ -21,6 +21,7 @@ from megatron.core.models.gpt.experimental_attention_variant_module_specs import
 )
 from megatron.core.models.mamba import MambaModel
 from megatron.core.models.mamba.mamba_layer_specs import mamba_stack_spec
+from megatron.core.transformer.multi_token_prediction import get_mtp_ranks
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from torch.nn import functional
@@ -117,6 +118,22 @@ def build_chunk(config: Any, model: dict[str, Any], vp_stage: int | None) -> Any
         vp_stage=vp_stage,
         **common,
     )
+
+
+def embedding_ranks(request: dict[str, Any]) -> Any:
+    """Which pipeline ranks share the word embedding: the ends, and where MTP modules are.
+
+    Source: megatron/training (pretrain_gpt.py), which hands initialize_model_parallel such a function.
+    """
+    if not request["config"].get("mtp_num_layers"):
+        return None
+    config = make_config(request["config"])
+
+    def ranks(pipeline: list[int], *_: Any) -> list[int]:
+        ends = {pipeline[0], pipeline[-1]} if request["model"]["tied"] else {pipeline[0]}
+        return sorted(ends | set(get_mtp_ranks(pipeline, config)))
+
+    return ranks
 
 
 def build_rank(request: dict[str, Any]) -> tuple[Any, list[Any]]:

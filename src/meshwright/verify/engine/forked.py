@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -32,17 +33,21 @@ def die_with_parent() -> None:
         return
 
 
-def run(world: int, work: Callable[..., None], *args: Any, seconds: float = 120.0) -> list[Failure]:
-    """`work(rank, world, folder, *args)` on every rank; the ranks that failed, [] when all ended well."""
+def run(
+    world: int, work: Callable[..., Any], *args: Any, seconds: float = 120.0
+) -> tuple[list[Any], list[Failure]]:
+    """`work(*args)` on every rank of a gloo world: what each returned (plain values), and who failed."""
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
         sys.stdout.flush()
         sys.stderr.flush()
         ranks = {start_rank(rank, world, folder, work, args, seconds): rank for rank in range(world)}
-        return wait(ranks, folder, seconds)
+        failures = wait(ranks, folder, seconds)
+        texts = [read(os.path.join(folder, f"result-{rank}")) for rank in range(world)]
+    return [json.loads(text) if text else None for text in texts], failures
 
 
 def start_rank(
-    rank: int, world: int, folder: str, work: Callable[..., None], args: tuple[Any, ...], seconds: float
+    rank: int, world: int, folder: str, work: Callable[..., Any], args: tuple[Any, ...], seconds: float
 ) -> int:
     process = os.fork()
     if process:
@@ -51,7 +56,9 @@ def start_rank(
     try:
         die_with_parent()
         join(rank, world, folder, seconds)
-        work(rank, world, *args)
+        result = work(*args)
+        with open(os.path.join(folder, f"result-{rank}"), "w") as out:
+            json.dump(result, out)
         status = 0
     except BaseException:
         with open(os.path.join(folder, f"error-{rank}"), "w") as out:

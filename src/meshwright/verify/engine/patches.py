@@ -34,6 +34,9 @@ class IdleStream:
             raise AttributeError(name)
         return lambda *_, **__: None
 
+    def record_event(self, event: Any = None) -> IdleStream:
+        return self
+
     def query(self) -> bool:
         return True
 
@@ -145,7 +148,9 @@ def patch_tensors() -> None:
 
     def cuda_type(self: Any, *args: Any, **kwargs: Any) -> Any:
         answer = plain_type(self, *args, **kwargs)
-        return answer.replace("torch.", "torch.cuda.", 1) if isinstance(answer, str) else answer
+        if not isinstance(answer, str) or answer.startswith("torch.cuda."):
+            return answer
+        return answer.replace("torch.", "torch.cuda.", 1)
 
     tensor.type = cuda_type
     tensor.is_cuda = property(lambda self: True)

@@ -223,7 +223,8 @@ class GroupedLinear(torch.nn.Module):
             self.register_parameter(f"weight{index}", weight)
             if bias:
                 vector = weight_of((out_features,), params_dtype, device, torch.nn.init.zeros_)
-                mark_split(vector, None)
+                # Other ranks hold other experts; unmarked, the gradient norm would leave most of them out.
+                mark_split(vector, 0)
                 self.register_parameter(f"bias{index}", vector)
 
     def forward(self, x: Tensor, m_splits: Sequence[int], is_first_microbatch: bool | None = None) -> Any:
