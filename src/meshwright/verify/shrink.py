@@ -29,7 +29,8 @@ from meshwright.verify.engine_config import Placement, is_hybrid
 from meshwright.verify.subject import Subject, placed
 
 MOST_RANKS = 16
-HEADS, KV_HEADS, HEAD_DIM, HIDDEN, FFN, EXPERTS, EXPERT_FFN, VOCAB, SEQUENCE = (
+HEADS, KV_HEADS, HEAD_DIM, HIDDEN = 8, 4, 16, 64
+FFN, EXPERTS, EXPERT_FFN, VOCAB, SEQUENCE = 128, 8, 32, 256, 32
     8,
     4,
     16,
@@ -143,14 +144,10 @@ def small_model(subject: Subject, layout: Layout, apart: bool) -> tuple[Model, P
         counts, small_placement = small_split(placement, layout, len(order))
     pattern = [*order[:-1], *[order[-1]] * (counts - len(order) + 1)]
     shrunk = tiny(model, tuple(pattern), subject.layout)
-    kept = {
-        "order": placement.order,
-        "optimizer_instances": min(placement.optimizer_instances, 2),
-        "hierarchical_cp": (),
-    }
     if not placement.pipeline_layout and small_placement == Placement():
         small_placement = placed(shrunk, layout)
-    return shrunk, replace(small_placement, **kept)
+    instances = min(placement.optimizer_instances, 2)
+    return shrunk, replace(small_placement, order=placement.order, optimizer_instances=instances)
 
 
 def kinds_in_order(model: Model) -> list[int]:
@@ -167,10 +164,13 @@ def small_split(placement: Placement, layout: Layout, kinds: int) -> tuple[int, 
     each = max(1, -(-kinds // chunks))
     first, last = placement.first_stage_layers, placement.last_stage_layers
     if first is not None or last is not None:
-        ends = {"first_stage_layers": first, "last_stage_layers": last}
-        given = {name: each * layout.vpp for name, count in ends.items() if count is not None}
-        middle = layout.pp - len(given)
-        return sum(given.values()) + middle * (each + 1) * layout.vpp, Placement(**given)
+        end = each * layout.vpp
+        given = (first is not None) + (last is not None)
+        middle = (layout.pp - given) * (each + 1) * layout.vpp
+        return given * end + middle, Placement(
+            first_stage_layers=end if first is not None else None,
+            last_stage_layers=end if last is not None else None,
+        )
     flags = placement.account_for_embedding + placement.account_for_loss
     if flags:
         kept = Placement(

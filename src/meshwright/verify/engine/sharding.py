@@ -28,17 +28,21 @@ def shard(name: str, whole: Tensor, shape: tuple[int, ...], config: Any, turn: i
     """This rank's part of `whole`; `turn` takes the part of a rank further on (a wrong one)."""
     if whole.shape == shape:
         return whole
-    expert = ".experts." in name
-    if expert:
-        size, rank = state.get_expert_tensor_parallel_world_size(), state.get_expert_tensor_parallel_rank()
-    else:
-        size, rank = state.get_tensor_model_parallel_world_size(), state.get_tensor_model_parallel_rank()
+    size, rank = tensor_place(".experts." in name)
     rank = (rank + turn) % size
     (axis,) = [axis for axis, length in enumerate(shape) if length != whole.shape[axis]]
     if "linear_fc1" in name and config.gated_linear_unit:  # gate and up are one matrix, each is divided
         gate, up = whole.chunk(2, axis)
         return torch.cat([gate.chunk(size, axis)[rank], up.chunk(size, axis)[rank]], axis)
-    return whole.chunk(size, axis)[rank]
+    part: Tensor = whole.chunk(size, axis)[rank]
+    return part
+
+
+def tensor_place(expert: bool) -> tuple[int, int]:
+    """Degree and rank of tensor parallelism, of the expert or the dense grid."""
+    if expert:
+        return state.get_expert_tensor_parallel_world_size(), state.get_expert_tensor_parallel_rank()
+    return state.get_tensor_model_parallel_world_size(), state.get_tensor_model_parallel_rank()
 
 
 def random_weights(chunk: Any) -> dict[str, Tensor]:
@@ -75,15 +79,11 @@ def misplaced(name: str, weights: dict[str, Tensor], config: Any) -> tuple[str, 
     if expert and state.get_expert_model_parallel_world_size() > 1:
         kind, index = "weight", int(words[-1].removeprefix("weight"))
         return ".".join([*words[:-1], f"{kind}{(index + 1) % config.num_moe_experts}"]), 0
-    tensor = (
-        state.get_expert_tensor_parallel_world_size if expert else state.get_tensor_model_parallel_world_size
-    )
-    if tensor() > 1:
+    if tensor_place(expert)[0] > 1:
         return name, 1
     if words[:2] == ["decoder", "layers"] and state.get_pipeline_model_parallel_world_size() > 1:
         others = [".".join([*words[:2], str(layer), *words[3:]]) for layer in range(config.num_layers)]
-        alike = [
-            other for other in others if other in weights and weights[other].shape == weights[name].shape
-        ]
+        shape = weights[name].shape
+        alike = [other for other in others if other in weights and weights[other].shape == shape]
         return alike[(alike.index(name) + 1) % len(alike)], 0
     return name, 0
