@@ -31,16 +31,6 @@ from meshwright.verify.subject import Subject, placed
 MOST_RANKS = 16
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN = 8, 4, 16, 64
 FFN, EXPERTS, EXPERT_FFN, VOCAB, SEQUENCE = 128, 8, 32, 256, 32
-    8,
-    4,
-    16,
-    64,
-    128,
-    8,
-    32,
-    256,
-    32,
-)
 
 
 @dataclass(frozen=True, slots=True)
