@@ -36,7 +36,7 @@ def effective(said: Mapping[str, Any], framework: str, code_date: str) -> tuple[
     for name, value in said.items():
         options.setdefault(name, value)
     fills: list[Fill] = []
-    for step in (_pipeline, _grids, _model, _batch, _recompute, _data_parallel):
+    for step in (_hybrid, _pipeline, _grids, _model, _batch, _recompute, _data_parallel):
         fills += step(options, framework, code_date)
     return options, tuple(fills)
 
@@ -52,6 +52,28 @@ def _set(options: Options, name: str, value: Any, source: str) -> list[Fill]:
         return []
     options[name] = value
     return [Fill(option=name, value=value, source=source)]
+
+
+def _hybrid(options: Options, framework: str, _: str) -> list[Fill]:
+    """Layers, MTP layers and chunks that a hybrid pattern decides, whatever else was given."""
+    pattern = options.get("hybrid_layer_pattern")
+    pp = options["pipeline_model_parallel_size"]
+    if not isinstance(pattern, str):
+        return []
+    from meshwright.layout.rules.hybrid import parsed
+
+    found = parsed(pattern)
+    if isinstance(found, str):
+        return []
+    segments, modules = found
+    options["num_layers"] = sum(len(segment) for segment in segments)
+    if modules:
+        options["mtp_num_layers"] = len(modules)
+    if pp is UNKNOWN or len(segments) % pp or len(segments) <= pp:
+        return []
+    name = NAMES[framework]
+    vpp = "virtual_pipeline_model_parallel_size"
+    return _set(options, vpp, len(segments) // pp, f"{name}: segments of the pattern / PP")
 
 
 def _pipeline(options: Options, framework: str, _: str) -> list[Fill]:

@@ -149,19 +149,14 @@ LATENT = Rule(
 
 
 def _group_fault(v: View) -> str:
-    experts, groups = v.experts, v.get("moe_router_num_groups")
-    chosen = v.get("moe_router_group_topk")
-    if groups is None:
-        return "" if chosen is None else f"moe_router_group_topk {chosen} without moe_router_num_groups"
+    experts, groups, chosen = v.experts, v.get("moe_router_num_groups"), v["moe_router_group_topk"]
+    if not groups:
+        return f"moe_router_group_topk {chosen} without moe_router_num_groups"
     if experts % groups:
         near = " or ".join(map(str, around(divisors(experts), groups)))
-        return (
-            f"{experts} experts cannot be shared evenly by {groups} groups ({experts} % {groups}); "
-            f"nearest: {near}"
-        )
-    if chosen is not None and chosen > groups:
-        return f"{chosen} of {groups} groups are to be chosen"
-    return ""
+        rest = f"{experts} % {groups} = {experts % groups}"
+        return f"{experts} experts cannot be shared evenly by {groups} groups ({rest}); nearest: {near}"
+    return f"{chosen} of {groups} groups are to be chosen" if chosen > groups else ""
 
 
 GROUPS = Rule(
@@ -173,7 +168,7 @@ GROUPS = Rule(
     severity="error",
     enforced_by=CORE,
     source="megatron/core/transformer/transformer_config.py, __post_init__",
-    applies=lambda v: v.is_moe and (v.gave("moe_router_num_groups") or v.gave("moe_router_group_topk")),
+    applies=lambda v: v.is_moe and bool(v.get("moe_router_group_topk")),
     holds=lambda v: not _group_fault(v),
     message=_group_fault,
     fix="use groups that divide the experts",

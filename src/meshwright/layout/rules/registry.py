@@ -1,15 +1,70 @@
-"""All rules, in the order in which findings are reported."""
+"""All rules, in the order in which findings are reported: what stops a job first, advice last."""
 
 from __future__ import annotations
 
-from meshwright.layout.rules import batch, heads, moe, pipeline, sequence, world
+from meshwright.layout.rules import (
+    advice_memory,
+    advice_sizing,
+    advice_topology,
+    batch,
+    context,
+    data_parallel,
+    dispatcher,
+    environment,
+    ep_overlap,
+    flex,
+    fsdp,
+    graphs,
+    gtp,
+    heads,
+    hybrid,
+    interleave,
+    layouts,
+    linear,
+    model,
+    moe,
+    optimizer,
+    packing,
+    pipeline,
+    precision,
+    recompute,
+    routing,
+    sequence,
+    uneven,
+    world,
+)
 from meshwright.layout.rules.rule import Rule
 
-ALL_RULES: tuple[Rule, ...] = (
-    *world.RULES,
-    *heads.RULES,
-    *sequence.RULES,
-    *pipeline.RULES,
-    *batch.RULES,
-    *moe.RULES,
+AREAS = (
+    world,
+    gtp,
+    heads,
+    linear,
+    sequence,
+    context,
+    pipeline,
+    uneven,
+    layouts,
+    hybrid,
+    interleave,
+    batch,
+    moe,
+    routing,
+    dispatcher,
+    flex,
+    ep_overlap,
+    environment,
+    data_parallel,
+    optimizer,
+    precision,
+    fsdp,
+    recompute,
+    graphs,
+    packing,
+    model,
+    advice_topology,
+    advice_sizing,
+    advice_memory,
 )
+
+ALL_RULES: tuple[Rule, ...] = tuple(rule for area in AREAS for rule in area.RULES)

@@ -21,6 +21,13 @@ LM_BRIDGE: tuple[Enforcer, ...] = ("Megatron-LM", "Megatron Bridge")
 CORE_LM_BRIDGE: tuple[Enforcer, ...] = ("Megatron Core", "Megatron-LM", "Megatron Bridge")
 ADVICE: tuple[Enforcer, ...] = ("advice",)
 
+# Where most conditions were read.
+CONFIG = "megatron/core/transformer/transformer_config.py, __post_init__"
+PARALLEL_CONFIG = "megatron/core/model_parallel_config.py, __post_init__"
+GROUPS = "megatron/core/parallel_state.py, initialize_model_parallel"
+ARGUMENTS = "megatron/training/arguments.py, validate_args"
+BRIDGE_CONFIG = "Megatron Bridge training/config.py, ConfigContainer.validate"
+
 Text = str | Callable[[View], str]
 Test = Callable[[View], Any]
 """Answers True or False; for rules of the mask, one answer a row of the table."""
@@ -171,6 +178,7 @@ class _Values(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         try:
-            return self.view.value(name)
+            found = self.view.value(name)
         except Undecided:
-            return "?"
+            return "unset" if name not in self.view.options else "unknown"
+        return "unset" if found is None else found

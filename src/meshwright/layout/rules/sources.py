@@ -199,6 +199,8 @@ def execution_options(execution: Execution, model: Model | None) -> dict[str, An
     if moe:
         options["moe_token_dispatcher_type"] = "flex" if flex else execution.dispatcher
         options |= {"moe_flex_dispatcher_backend": execution.dispatcher} if flex else {}
+    if execution.cuda_graphs == "full":
+        options["check_for_nan_in_loss_and_grad"] = False
     if execution.fsdp:
         options |= {"ckpt_format": "fsdp_dtensor", "data_parallel_sharding_strategy": "optim_grads_params"}
     return options

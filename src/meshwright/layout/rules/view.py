@@ -55,7 +55,6 @@ class View:
     said       what was said, before the framework changed or filled anything
     code_date  date of the framework's code (from its version), ISO; rules since then do not bind
     fills      what the framework filled in
-    memory     estimated peak over usable memory, where a caller has it
     lines      source line of an option, for findings
     """
 
@@ -67,7 +66,6 @@ class View:
     model: Model | None = None
     cluster: Cluster | None = None
     fills: tuple[Fill, ...] = ()
-    memory: float | None = None
     lines: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -91,11 +89,14 @@ class View:
 
         options  canonical Megatron names, their command-line spellings, or the short names
                  (`tp`, `pp`, `world`, ...); `UNKNOWN` marks a value that could not be read
+        memory   estimated peak over usable memory, where a caller has it (`memory_ratio`)
         env      environment variables; None when nothing is known about the environment
         """
         from meshwright.layout.rules import effective, sources, versions
 
         said = sources.canonical(options or {})
+        if memory is not None:
+            said["memory_ratio"] = memory
         base = sources.collect(layout=layout, model=model, cluster=cluster, job=job, execution=execution)
         date = versions.code_date(framework, version, release)
         values, fills = effective.effective({**base, **said}, framework, date)
@@ -108,7 +109,6 @@ class View:
             model=model,
             cluster=cluster,
             fills=fills,
-            memory=memory,
             lines=lines or {},
         )
 
@@ -152,6 +152,27 @@ class View:
         from meshwright.layout.rules.versions import parse
 
         return parse(str(self.value(package)))
+
+    @property
+    def sm(self) -> int:
+        """Major compute capability of the GPU: 9 for Hopper, 10 for Blackwell."""
+        capability = self.get("compute_capability")
+        if capability is not None:
+            return int(str(capability).split(".")[0])
+        majors = {"volta": 7, "turing": 7, "ampere": 8, "ada": 8, "hopper": 9, "blackwell": 10, "rubin": 10}
+        words = str(self.value("gpu_architecture")).lower().split()
+        found = majors.get(words[0]) if words else None
+        if found is None:
+            raise Undecided("compute_capability")
+        return found
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """A list option as words: a list, or text with commas or spaces."""
+        found = self.get(name)
+        if found is None:
+            return ()
+        words = found.replace(",", " ").split() if isinstance(found, str) else found
+        return tuple(str(word) for word in words)
 
     def line_of(self, rule: Rule) -> int | None:
         """Line of the option in which a rule's broken example differs, where lines are known."""
