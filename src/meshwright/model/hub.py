@@ -51,7 +51,7 @@ def fetch_config(repo: str, largest: int, deadline: float = DEADLINE) -> bytes:
 
 def _ask(repo: str, largest: int) -> bytes:
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
     endpoint = os.environ.get("HF_ENDPOINT") or None

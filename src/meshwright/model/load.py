@@ -12,7 +12,7 @@ from typing import Any
 
 from meshwright.errors import QuestionError
 from meshwright.model import catalog
-from meshwright.model.override import override
+from meshwright.model.change import override
 from meshwright.model.spec import Model
 
 LARGEST_CONFIG = 10 * 1024 * 1024

@@ -17,7 +17,7 @@ CLASSES = {
 
 
 def to_dict(value: Any) -> Any:
-    """Dataclasses of `model.spec` become dicts with their class under "is"; fields at their default are left out."""
+    """Dataclasses of `model.spec` as dicts with their class under "is", fields at their default left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         row: dict[str, Any] = {"is": type(value).__name__}
         for item in dataclasses.fields(value):

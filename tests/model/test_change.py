@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.errors import QuestionError
 from meshwright.model import catalog
-from meshwright.model.override import override, stretch
+from meshwright.model.change import override, stretch
 from meshwright.model.parameters import count_parameters
 
 
