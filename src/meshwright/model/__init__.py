@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meshwright.model.catalog import Entry, entries, find, names
+    from meshwright.model.change import override
     from meshwright.model.flops import flops_by_part, flops_per_token
     from meshwright.model.load import load_model
-    from meshwright.model.change import override
     from meshwright.model.parameters import Parameters, count_parameters
     from meshwright.model.spec import Model
     from meshwright.model.weights import (
