@@ -98,6 +98,54 @@ def write_list(chunks: Sequence[Chunk]) -> list[list[str]]:
     return [[NAME_OF[letter] for letter in chunk] for chunk in chunks]
 
 
+def draw(pp: int, chunks: Sequence[Chunk], together: bool = False) -> list[str]:
+    """The layout as a table: one line a pipeline rank, one column a chunk, layers by their numbers.
+
+    With `together`, neighbouring ranks that hold the same share one line, and layers are counted.
+
+    >>> print("\\n".join(draw(2, parse_text("Ett|tt|t|tmL"))))
+    rank    chunk 0         chunk 1
+    0       E, layers 0-1   layer 4
+    1       layers 2-3      layer 5, MTP, L
+    """
+    cells = _counted(chunks) if together else _numbered(chunks)
+    rows = [[str(rank), *cells[rank::pp]] for rank in range(pp)]
+    if together:
+        rows = [_joined(list(run)) for _, run in groupby(rows, key=lambda row: row[1:])]
+    header = ["rank", *(f"chunk {number}" for number in range(len(chunks) // pp))]
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    widths[0] = max(widths[0], 5)
+    return [
+        "   ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    ]
+
+
+def _numbered(chunks: Sequence[Chunk]) -> list[str]:
+    cells, start = [], 0
+    for chunk in chunks:
+        count = chunk.count("t")
+        layers = f"layer {start}" if count == 1 else f"layers {start}-{start + count - 1}"
+        cells.append(_cell(chunk, layers))
+        start += count
+    return cells
+
+
+def _counted(chunks: Sequence[Chunk]) -> list[str]:
+    return [_cell(chunk, f"{n} layer" + "s" * (n != 1)) for chunk in chunks for n in [chunk.count("t")]]
+
+
+def _cell(chunk: Chunk, layers: str) -> str:
+    modules = chunk.count("m")
+    parts = {"E": "E", "t": layers, "m": "MTP" if modules == 1 else f"{modules} MTP", "L": "L"}
+    return ", ".join(text for letter, text in parts.items() if letter in chunk) or "(empty)"
+
+
+def _joined(rows: list[list[str]]) -> list[str]:
+    first, last = rows[0][0], rows[-1][0]
+    return [first if first == last else f"{first}-{last}", *rows[0][1:]]
+
+
 def parse_hybrid(pattern: str) -> tuple[list[str], list[str]]:
     """Chunks and multi-token-prediction modules of a hybrid pattern such as `M-M*|M-M*/M*`.
 

@@ -165,7 +165,7 @@ class PipelineLayout:
         split = best_split(model, pp, vpp, costs, limits, recompute or Recompute())
         if split is None:
             return None
-        return _from_counts(list(split.layers), pp, len(model.mtp))
+        return _from_counts(list(split.layers), pp, len(model.mtp), split.mtp_apart)
 
     @property
     def num_layers(self) -> int:
@@ -204,6 +204,10 @@ class PipelineLayout:
     def as_list(self) -> list[list[str]]:
         """The layout as a list of lists of layer names."""
         return notation.write_list(self.chunks)
+
+    def draw(self, together: bool = False) -> list[str]:
+        """The layout as lines of a table; `together` joins neighbouring ranks that hold the same."""
+        return notation.draw(self.pp, self.chunks, together)
 
     def counts(self, model: Model, recompute: Recompute | None = None) -> NDArray[np.int16]:
         """Blocks of each kind (see `stages.block_kinds`), shape [pp, vpp, kinds]."""
@@ -311,11 +315,11 @@ def _table(model: Model, found: list[tuple[PipelineLayout, NDArray[np.int16]]]) 
     return SplitTable(counts=counts, kinds=kinds, stage_mask=mask, layouts=strings)
 
 
-def _from_counts(counts: list[int], pp: int, mtp: int) -> PipelineLayout:
-    """Decoder layers of each chunk, embedding first, loss last after the MTP modules."""
+def _from_counts(counts: list[int], pp: int, mtp: int, apart: bool = False) -> PipelineLayout:
+    """Decoder layers of each chunk, embedding first, loss last after the MTP modules (or a chunk before)."""
     chunks = [["t"] * count for count in counts]
     chunks[0].insert(0, "E")
-    chunks[-1].extend("m" * mtp)
+    chunks[-2 if apart else -1].extend("m" * mtp)
     chunks[-1].append("L")
     return PipelineLayout(pp, len(counts) // pp, tuple(tuple(chunk) for chunk in chunks))
 

@@ -8,18 +8,21 @@ what is minimised is the load of the busiest *rank*, not of the busiest chunk.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from meshwright.job.spec import Recompute
-from meshwright.layout.split_problem import Split, SplitCosts, StageLimits, prepare
-from meshwright.layout.split_search import equal_layers, interleaved, one_chunk_a_rank
+from meshwright.layout.split_interleaved import interleaved
+from meshwright.layout.split_problem import Problem, Split, SplitCosts, StageLimits, prepare
+from meshwright.layout.split_search import TOLERANCE, equal_layers, one_chunk_a_rank
 from meshwright.layout.stages import describe_kinds
 from meshwright.model.spec import Layer, Model
 from meshwright.model.weights import layer_weights, mtp_weights
 
 __all__ = ["Split", "SplitCosts", "StageLimits", "best_split", "default_costs"]
 
-MOST_BOUNDARIES = 1 << 24
+MOST_BOUNDARIES = 1 << 22
 """Pairs of layer boundaries times ranks above which boundaries are searched, not enumerated."""
 
 
@@ -34,17 +37,28 @@ def best_split(
     """The split with the fastest slowest rank that fits; None where no legal split does.
 
     Every chunk holds something: embedding first, loss and MTP modules last, at least one layer on the
-    chunks between. Optimal for vpp = 1, and for any vpp where all layers cost the same; else within
+    chunks between. Optimal for vpp = 1, and for any vpp where all layers cost the same. Where they do
+    not, chunks hold between half and twice an equal share of layers, and the split is within
     `Split.gap` of a lower bound.
+
+    With `costs.mtp_apart_bytes`, MTP modules may sit on a chunk before the loss where that is faster.
     """
     if pp == 1 and vpp > 1:
         return None
-    problem = prepare(model, pp, vpp, costs, limits, recompute or Recompute())
+    chosen = _solved(prepare(model, pp, vpp, costs, limits, recompute or Recompute()))
+    if model.mtp and pp > 2 and costs.mtp_apart_bytes is not None:
+        apart = _solved(prepare(model, pp, vpp, costs, limits, recompute or Recompute(), mtp_apart=True))
+        if apart is not None and (chosen is None or apart.slowest < chosen.slowest * (1 - TOLERANCE)):
+            return replace(apart, mtp_apart=True)
+    return chosen
+
+
+def _solved(problem: Problem) -> Split | None:
     if int(problem.low.sum()) > problem.num_layers:
         return None
     if problem.uniform:
         return equal_layers(problem)
-    if vpp == 1 and problem.pp * problem.num_layers**2 <= MOST_BOUNDARIES:
+    if problem.vpp == 1 and problem.pp * problem.num_layers**2 <= MOST_BOUNDARIES:
         return one_chunk_a_rank(problem)
     return interleaved(problem)
 

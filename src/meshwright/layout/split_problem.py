@@ -24,11 +24,14 @@ class SplitCosts:
     seconds           forward and backward time of a micro-batch; any unit does
     static_bytes      weights, gradients, optimizer state [bytes]
     activation_bytes  what one micro-batch in flight keeps [bytes]
+    mtp_apart_bytes   static bytes of the embedding copy that MTP modules need on a rank of their own;
+                      None keeps them beside the loss
     """
 
     seconds: Floats
     static_bytes: Floats
     activation_bytes: Floats
+    mtp_apart_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +50,15 @@ class StageLimits:
 class Split:
     """Decoder layers of each model chunk (chunk k on rank k % pp), and how good that is.
 
-    slowest  load of the busiest rank, in the unit of `SplitCosts.seconds`
-    bound    no split within the same rules can be faster than this
+    slowest    load of the busiest rank, in the unit of `SplitCosts.seconds`
+    bound      no split within the same rules can be faster than this
+    mtp_apart  MTP modules are on the chunk before the last one, which holds only the loss
     """
 
     layers: tuple[int, ...]
     slowest: float
     bound: float
+    mtp_apart: bool = False
 
     @property
     def gap(self) -> float:
@@ -65,10 +70,10 @@ class Split:
 class Problem:
     """n = pp * vpp chunks to fill with L decoder layers.
 
-    plain, recomputed  [3, L + 1]  running sums of the layers' costs, kept and fully recomputed
-    head_start         of each chunk, how many layers count as recomputed (block recompute)
+    plain, recomputed  [3, L + 1]  running sums of the layers' costs, and of their recomputed twins'
+    head_start         of each chunk, how many layers count as recomputed (block recompute, else 0)
     fixed              [3, n]      costs of embedding, MTP and head, where they sit
-    low                [n]         fewest decoder layers of a chunk
+    low, high          [n]         fewest and most decoder layers of a chunk
     memory             [pp]        bytes; infinite where there is no limit
     in_flight          [pp, vpp]
     """
@@ -80,6 +85,7 @@ class Problem:
     head_start: int
     fixed: Floats
     low: Ints
+    high: Ints
     memory: Floats
     in_flight: Floats
 
@@ -89,9 +95,12 @@ class Problem:
 
     @property
     def uniform(self) -> bool:
-        """All decoder layers cost the same wherever they are."""
-        each = np.diff(self.plain, axis=1)
-        twins = np.diff(self.recomputed, axis=1)
+        """All decoder layers cost the same wherever they are (bytes count only where they are limited)."""
+        rows = slice(0, 1) if np.isinf(self.memory).all() else slice(0, 3)
+        each = np.diff(self.plain[rows], axis=1)
+        twins = np.diff(self.recomputed[rows], axis=1)
+        if self.head_start == 0:
+            return bool(np.allclose(each, each[:, :1], rtol=1e-12))
         return bool(np.allclose(each, each[:, :1], rtol=1e-12) and np.allclose(twins, each, rtol=1e-12))
 
     def segment(self, start: Ints, stop: Ints) -> Floats:
@@ -114,34 +123,33 @@ class Problem:
 
 
 def prepare(
-    model: Model, pp: int, vpp: int, costs: SplitCosts, limits: StageLimits | None, recompute: Recompute
+    model: Model,
+    pp: int,
+    vpp: int,
+    costs: SplitCosts,
+    limits: StageLimits | None,
+    recompute: Recompute,
+    mtp_apart: bool = False,
 ) -> Problem:
-    """The problem in arrays; QuestionError where an array has the wrong shape or a value is not a cost."""
+    """The problem in arrays; QuestionError where an array has the wrong shape or a value is not a cost.
+
+    `mtp_apart` puts MTP modules on the chunk before the last, which then holds the loss alone.
+    """
     kinds = describe_kinds(model)
-    table = np.stack(
-        [_checked(costs, name, len(kinds)) for name in ("seconds", "static_bytes", "activation_bytes")]
-    )
-    find = {kind.name: index for index, kind in enumerate(kinds)}
+    names = ("seconds", "static_bytes", "activation_bytes")
+    table = np.stack([_checked(costs, name, len(kinds)) for name in names])
     pattern = np.asarray(model.pattern, dtype=np.int64)
-    twin = len({kind.layer for kind in kinds if kind.role == "mtp"}) + len(model.kinds)
     method, limit = recompute_code(recompute)
-    head_start = {"none": 0, "uniform": model.num_layers}.get(
-        method, model.num_layers if limit is None else limit
-    )
-
-    fixed = np.zeros((3, pp * vpp))
-    fixed[:, 0] += table[:, find["embedding"]]
-    if model.vision is not None:
-        fixed[:, 0] += table[:, find["vision"]]
-    fixed[:, -1] += table[:, find["head"]]
-    of_layer = {kind.layer: i for i, kind in enumerate(kinds) if kind.role == "mtp" and not kind.recomputed}
-    for layer in model.mtp:
-        fixed[:, -1] += table[:, of_layer[layer] + (twin if method == "uniform" else 0)]
-
+    twins = table[:, [index for index, kind in enumerate(kinds) if kind.recomputed]]
+    head_start = 0 if method != "block" or limit is None or limit >= model.num_layers else limit
+    kept = method == "none" or head_start > 0
+    plain = _running_sum(table[:, pattern] if kept else twins[:, pattern])
     low = np.ones(pp * vpp, dtype=np.int64)
-    low[[0, -1]] = 0
-    if pp * vpp == 1:
-        low[0] = 1
+    low[[0, -1]] = 1 if pp * vpp == 1 else 0
+    high = np.full_like(low, model.num_layers)
+    apart_bytes = (costs.mtp_apart_bytes or 0.0) if mtp_apart else None
+    if mtp_apart:
+        low[-2], high[-1] = 0, 0
     memory = np.full(pp, np.inf) if limits is None else np.asarray(limits.memory, dtype=np.float64)
     in_flight = np.ones((pp, vpp)) if limits is None else np.asarray(limits.in_flight, dtype=np.float64)
     if memory.shape != (pp,) or in_flight.shape != (pp, vpp):
@@ -150,10 +158,35 @@ def prepare(
             f"({pp},) and ({pp}, {vpp})"
         )
     return Problem(
-        pp=pp, vpp=vpp,
-        plain=_running_sum(table[:, pattern]), recomputed=_running_sum(table[:, twin + pattern]),
-        head_start=head_start, fixed=fixed, low=low, memory=memory, in_flight=in_flight,
+        pp=pp, vpp=vpp, plain=plain,
+        recomputed=_running_sum(twins[:, pattern]), head_start=head_start,
+        fixed=_fixed(model, table, pp * vpp, method == "uniform", apart_bytes),
+        low=low, high=high, memory=memory, in_flight=in_flight,
     )  # fmt: skip
+
+
+def _fixed(model: Model, table: Floats, chunks: int, recomputed: bool, apart_bytes: float | None) -> Floats:
+    """Costs of embedding and vision on the first chunk, MTP and head at the end, [3, chunks].
+
+    Away from the loss, MTP modules leave the time of their logits and loss to the last chunk.
+    Source: megatron/core/models/gpt/gpt_model.py, _postprocess.
+    """
+    fixed = np.zeros((3, chunks))
+    mtp = np.zeros(3)
+    for index, kind in enumerate(describe_kinds(model)):
+        if kind.role in ("embedding", "vision"):
+            fixed[:, 0] += table[:, index]
+        elif kind.role == "head":
+            fixed[:, -1] += table[:, index]
+        elif kind.role == "mtp" and kind.recomputed == recomputed:
+            mtp += table[:, index] * model.mtp.count(kind.layer or 0)
+    if apart_bytes is None:
+        fixed[:, -1] += mtp
+        return fixed
+    of_heads = min(mtp[SECONDS], table[SECONDS, -1] * len(model.mtp))  # the head is the last kind
+    fixed[SECONDS, -1] += of_heads
+    fixed[:, -2] += mtp - np.array([of_heads, -apart_bytes, 0.0])
+    return fixed
 
 
 def _checked(costs: SplitCosts, name: str, kinds: int) -> NDArray[np.float64]:

@@ -22,24 +22,29 @@ def equal_layers(problem: Problem) -> Split | None:
     each = problem.plain[:, 1]
     grid = problem.fixed.reshape(3, problem.vpp, problem.pp)
     low = problem.low.reshape(problem.vpp, problem.pp)
+    high = problem.high.reshape(problem.vpp, problem.pp)
     bytes_a_layer = each[STATIC] + problem.in_flight.T * each[ACTIVATION]  # [vpp, pp]
     base = (grid[STATIC] + problem.in_flight.T * grid[ACTIVATION] + low * bytes_a_layer).sum(axis=0)
     room = problem.memory * (1 + TOLERANCE) - base  # [pp]
     if (room < 0).any():
         return None
-    cheapest = bytes_a_layer.min(axis=0)
+    cheapest = np.where(high > low, bytes_a_layer, np.inf).min(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         more = np.where(cheapest > 0, room / cheapest, np.inf)
     most = low.sum(axis=0) + np.floor(np.minimum(more, problem.num_layers)).astype(np.int64)
 
-    load = grid[SECONDS].sum(axis=0) + low.sum(axis=0) * each[SECONDS]
-    per_rank = _fill(load, low.sum(axis=0), most, float(each[SECONDS]), problem.num_layers)
+    seconds = grid[SECONDS] / (each[SECONDS] or 1.0)  # in layers
+    step = float(each[SECONDS] > 0)
+    per_rank = _fill(
+        seconds.sum(axis=0) + low.sum(axis=0) * step, low.sum(axis=0), np.minimum(most, high.sum(axis=0)),
+        step, problem.num_layers,
+    )  # fmt: skip
     if per_rank is None:
         return None
     layers = np.empty((problem.vpp, problem.pp), dtype=np.int64)
     for rank in range(problem.pp):
         layers[:, rank] = _spread(
-            int(per_rank[rank]), low[:, rank], grid[SECONDS, :, rank], float(each[SECONDS]),
+            int(per_rank[rank]), low[:, rank], high[:, rank], seconds[:, rank], step,
             bytes_a_layer[:, rank], float(room[rank]),
         )  # fmt: skip
     return _proven(problem, layers.reshape(-1))
@@ -57,7 +62,8 @@ def one_chunk_a_rank(problem: Problem) -> Split | None:
     for rank in range(problem.pp):
         chunk = cost + problem.fixed[:, rank, None, None]
         held = chunk[STATIC] + problem.in_flight[rank, 0] * chunk[ACTIVATION]
-        illegal = (stop - start < problem.low[rank]) | (held > problem.memory[rank] * (1 + TOLERANCE))
+        illegal = (stop - start < problem.low[rank]) | (stop - start > problem.high[rank])
+        illegal |= held > problem.memory[rank] * (1 + TOLERANCE)
         load[rank] = np.where(illegal, np.inf, chunk[SECONDS])
     slowest = np.full(size, np.inf)
     slowest[0] = 0.0
@@ -66,10 +72,6 @@ def one_chunk_a_rank(problem: Problem) -> Split | None:
     if not np.isfinite(slowest[-1]):
         return None
     return _proven(problem, _most_even(load, float(slowest[-1])))
-
-
-def interleaved(problem: Problem) -> Split | None:
-    raise NotImplementedError
 
 
 def _fill(load: Floats, low: Ints, most: Ints, step: float, total: int) -> Ints | None:
@@ -89,17 +91,18 @@ def _fill(load: Floats, low: Ints, most: Ints, step: float, total: int) -> Ints 
     return count
 
 
-def _spread(count: int, low: Ints, fixed: Floats, step: float, bytes_each: Floats, room: float) -> Ints:
-    """`count` layers over the chunks of one rank: evenly by time, then as far as memory asks for it
-    from chunks with many micro-batches in flight to those with few."""
+def _spread(
+    count: int, low: Ints, high: Ints, fixed: Floats, step: float, bytes_each: Floats, room: float
+) -> Ints:
+    """`count` layers over the chunks of one rank: evenly by time, later chunks first, then as far as
+    memory asks for it from chunks with many micro-batches in flight to those with few."""
     chunks = low.copy()
     for _ in range(count - int(low.sum())):
-        load = fixed + (chunks + 1) * step
-        chunks[len(load) - 1 - int(np.argmin(np.round(load[::-1], 9)))] += 1
-    cheapest = int(np.argmin(bytes_each))
+        load = np.where(chunks < high, np.round(fixed + (chunks + 1) * step, 9), np.inf)
+        chunks[len(load) - 1 - int(np.argmin(load[::-1]))] += 1
     while ((chunks - low) * bytes_each).sum() > room:
-        movable = np.where(chunks > low, bytes_each, -np.inf)
-        dearest = int(np.argmax(movable))
+        dearest = int(np.argmax(np.where(chunks > low, bytes_each, -np.inf)))
+        cheapest = int(np.argmin(np.where(chunks < high, bytes_each, np.inf)))
         if bytes_each[dearest] <= bytes_each[cheapest]:
             break
         chunks[dearest] -= 1
