@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -146,3 +147,15 @@ def test_a_config_that_cannot_be_read_says_why(config, says):
     with pytest.raises(QuestionError, match=says) as error:
         read_config(config)
     assert str(error.value).startswith("config.json")
+
+
+JUNK = [None, "x", -1, 10**40, float("inf"), [], [[1]] * 99, {"a": 1}]
+
+
+@pytest.mark.parametrize("row", HUB, ids=lambda row: row["model"])
+def test_whatever_stands_in_a_field_the_answer_is_a_model_or_one_clear_error(row):
+    config = row["config"]
+    for name in (*config, "layer_types", "mlp_layer_types", "moe_layer_freq", "text_config", "vision_config"):
+        for junk in JUNK:
+            with contextlib.suppress(QuestionError):
+                assert read_config(config | {name: junk}).num_layers > 0

@@ -126,7 +126,7 @@ def _ratios(c: Fields) -> list[int]:
     if given is not None:
         ratios = list(given)
     elif types is not None:
-        ratios = [COMPRESSED.get(kind, -1) for kind in types]
+        ratios = [COMPRESSED.get(str(kind), -1) for kind in types]
     else:
         ratios = [128 if i < 2 or i % 2 == 0 else 4 for i in range(count)]
     if any(ratio not in COMPRESSED.values() for ratio in ratios):
