@@ -62,7 +62,7 @@ def test_heads_that_tp_does_not_divide_are_a_no_with_status_1():
     [
         ("not json", "JSON"),
         ("[1, 2]", "object"),
-        ("{}", "architecture"),
+        ("{}", "model_type"),
         ('{"model_type": "llama"}', "hidden_size"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -37,6 +38,10 @@ def _root(
     """Plan, check and prove the parallel layout of large-model training on Megatron Core."""
 
 
+INTERNAL = 70
+"""Exit status of a fault of our own (EX_SOFTWARE)."""
+
+
 def main() -> None:
     """Entry point: errors meant for people become one line and their exit status."""
     try:
@@ -48,3 +53,12 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except Exception as error:
+        if os.environ.get("MESHWRIGHT_DEBUG"):
+            raise
+        typer.echo(
+            f"internal error: {type(error).__name__}: {error}\n"
+            "This is a fault in Meshwright; MESHWRIGHT_DEBUG=1 shows where.",
+            err=True,
+        )
+        sys.exit(INTERNAL)

@@ -93,7 +93,7 @@ def _ranking(answer: Plans) -> Table:
         ("step", "right"),
         ("TFLOP/s", "right"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for number, plan in enumerate(answer.plans, 1):
         memory, timed = plan.memory, plan.time
         if memory is None or timed is None:
