@@ -44,7 +44,7 @@ def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
         shell.output.append(shell.unknowns.text({shell.unknowns.shown(words[0])[:60]}, mark))
         return shell.launch(words, prefix)
     outer = words[: inner.start]
-    saved_state, saved_wrappers = shell.state, list(shell.wrappers)
+    saved_state, saved_wrappers, saved_directives = shell.state, list(shell.wrappers), shell.directives
     child = shell.state.copy()
     child.variables.update(prefix)
     child.exported |= set(prefix)
@@ -58,7 +58,7 @@ def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
     try:
         return _nested(shell, words, inner, prefix)
     finally:
-        shell.state, shell.wrappers = saved_state, saved_wrappers
+        shell.state, shell.wrappers, shell.directives = saved_state, saved_wrappers, saved_directives
 
 
 def _nested(shell: Shell, words: Words, inner: launchers.InnerShell, prefix: dict[str, Text]) -> Status:
@@ -81,6 +81,7 @@ def _nested(shell: Shell, words: Words, inner: launchers.InnerShell, prefix: dic
 
 
 def _slurm_defaults(shell: Shell, content: Text) -> None:
+    shell.directives = launchers.slurm_directives(content) or shell.directives
     for name, text in launchers.slurm_variables(content).items():
         shell.state.variables.setdefault(name, text)
 

@@ -43,6 +43,8 @@ class Launch:
     """The loop values it ran with."""
     maybe: bool = False
     """It stands under a condition that is not known."""
+    directives: dict[str, Text] = field(default_factory=dict)
+    """Options of the #SBATCH lines of the script it stands in."""
 
     @property
     def mark(self) -> Mark:
@@ -92,6 +94,7 @@ class Shell:
     why: set[str] = field(default_factory=set)
     """Inputs that left the last condition open."""
     depth: int = 0
+    directives: dict[str, Text] = field(default_factory=dict)
     unsure: int = 0
     """How many unknown conditions stand around the current statement."""
 
@@ -528,6 +531,7 @@ class Shell:
                 tuple(self.wrappers),
                 " ".join(self.loops),
                 self.unsure > 0,
+                self.directives,
             )
         )
         return None

@@ -136,7 +136,7 @@ def _merged_value(
     if isinstance(one, Text) and isinstance(two, Text):
         if one.plain == two.plain:
             return one
-        return unknowns.text(names, two.mark)
+        return unknowns.text(names | unknowns.names(one) | unknowns.names(two), two.mark)
     if isinstance(one, Array) and isinstance(two, Array):
         if [str(t) for t in one.values] == [str(t) for t in two.values]:
             return one

@@ -1,0 +1,143 @@
+"""Megatron Bridge: `run_recipe.py --recipe NAME a.b=c`, YAML of overrides, Python recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from meshwright.frameworks import python_config, scripts
+from meshwright.frameworks.commands import Command, value_of
+from meshwright.frameworks.documents import Flat, yaml_documents
+from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
+from meshwright.frameworks.plan import Plan
+from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
+from meshwright.frameworks.recipes import model_of_recipe, recipe
+from meshwright.frameworks.spelling import spelled
+from meshwright.frameworks.world import launcher_of
+
+GROUPS = ("model", "train", "dataset", "optimizer", "scheduler", "checkpoint", "ddp", "logger", "comm_overlap")
+CONFIG_FLAGS = ("--config-file", "--config_file", "--config", "--yaml")
+RECIPE_FLAGS = ("--recipe", "--recipe-name", "--recipe_name", "--model-recipe-name", "-r")
+
+
+def matches_command(command: Command) -> bool:
+    """run_recipe.py, or any program with --recipe or Bridge's dotted overrides."""
+    words = command.words
+    if "run_recipe" in command.program or "megatron.bridge" in command.program:
+        return True
+    dotted = sum(word.split(".")[0].lstrip("+") in GROUPS[:7] and "=" in word for word in words)
+    return any(word in RECIPE_FLAGS for word in words) or dotted >= 2
+
+
+def matches_document(flat: Flat) -> bool:
+    """`model` with parallel sizes beside `train`, and nothing of NeMo's trainer."""
+    sizes = [name for name in flat if name.startswith("model.") and name.endswith("_parallel_size")]
+    groups = {name.split(".")[0] for name in flat}
+    return (bool(sizes) or "model.num_layers" in flat) and "trainer" not in groups and bool(groups & set(GROUPS[1:]))
+
+
+def read_command(command: Command) -> Reading:
+    flat, open_, rest = overrides(command.arguments, command.unknowns)
+    named: Value | None = None
+    for at, word in enumerate(rest):
+        flag, equals, value = word.partition("=")
+        following = value if equals else (rest[at + 1] if at + 1 < len(rest) else None)
+        if following is None:
+            continue
+        if flag.plain in RECIPE_FLAGS:
+            read = value_of("recipe", following, command.unknowns, "str")
+            named = read if isinstance(read, Value) else named
+        elif flag.plain in CONFIG_FLAGS and (found := command.read_file(following.plain)) is not None:
+            for document in yaml_documents(found[1].plain, found[0])[:1]:
+                flat = {**document, **flat}
+    reading = read_document(flat, _plain_environment(command))
+    launcher, unsettled = launcher_of(command)
+    unknowns = [Unknown(option=_name(u), needs=u.needs, how=u.how, line=u.line) for u in open_]
+    reading = replace(
+        reading,
+        launcher=launcher,
+        unknowns=(*reading.unknowns, *unknowns, *unsettled),
+        label=command.label,
+        complete=True,
+    )
+    return with_recipe(reading, named)
+
+
+def _name(unknown: Unknown) -> str:
+    from meshwright.frameworks.dotted import megatron_name
+
+    return megatron_name("megatron-bridge", unknown.option) or unknown.option
+
+
+def _plain_environment(command: Command) -> dict[str, str]:
+    return {name: text.plain for name, text in command.environment.items() if text.is_known}
+
+
+def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
+    """A YAML of overrides, or the whole configuration a run has saved."""
+    done = sort_options("megatron-bridge", flat, environment)
+    return Reading(
+        framework="megatron-bridge",
+        options=done.options,
+        other=done.other,
+        unknowns=tuple(done.unknowns),
+        complete=False,
+    )
+
+
+def read_python(text: str, file: str) -> list[Reading]:
+    """Python recipes: `cfg.model.x = N`, `GPTModelProvider(...)`, `initialize_model_parallel(...)`."""
+    readings: list[Reading] = []
+    for config in python_config.read(text, file):
+        reading = read_document(config.flat, {})
+        reading = replace(reading, label=config.name, notes=config.notes, options={**config.plain, **reading.options})
+        readings.append(with_recipe(reading, config.recipe))
+    return readings
+
+
+def with_recipe(reading: Reading, named: Value | None) -> Reading:
+    """Fill in what the recipe sets and nothing overrides."""
+    if named is None or not named.value:
+        return reading
+    name = str(named.value)
+    found = recipe(name)
+    if found is None:
+        model = model_of_recipe(name)
+        return replace(reading, recipe=name, model=Value(model, named.source) if model else None)
+    values = found.values()
+    changed = {"num_layers", "hidden_size", "num_moe_experts"} & set(reading.options)
+    if changed and "virtual_pipeline_model_parallel_size" not in reading.options:
+        values.pop("pipeline_model_parallel_layout", None)
+    filled = reading.with_options(values)
+    model = found.hugging_face_id if "/" in found.hugging_face_id else found.model
+    return replace(filled, recipe=name, model=Value(model, named.source))
+
+
+def files(plan: Plan) -> dict[str, str]:
+    """`train.sh` with overrides, `overrides.yaml` and `recipe.py`: the same plan three times."""
+    flat = write_paths("megatron-bridge", _said(plan.options))
+    name = plan.recipe or _recipe_for(plan)
+    head = f"{scripts.torchrun(plan)} scripts/training/run_recipe.py"
+    lines = [["--recipe", name], *([f"{path}={spelled(value)}"] for path, value in flat.items())]
+    return {
+        "train.sh": scripts.script(plan, head, lines),
+        "overrides.yaml": yaml_text(nested(flat), plan.heading),
+        "recipe.py": python_config.write(flat, plan.heading, name),
+    }
+
+
+def _said(options: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Bridge's own fields: the dataset shares the sequence length, GQA follows from the groups."""
+    said = dict(options)
+    for name in ("group_query_attention", "swiglu", "use_mcore_models"):
+        said.pop(name, None)
+    if said.pop("untie_embeddings_and_output_weights", None) is not None:
+        said["share_embeddings_and_output_weights"] = not options["untie_embeddings_and_output_weights"]
+    return said
+
+
+def _recipe_for(plan: Plan) -> str:
+    """Name of a recipe that trains this model; the model's own name where none ships."""
+    from meshwright.frameworks.recipes import recipe_of_model
+
+    return recipe_of_model(plan.model) or f"{plan.model.rsplit('/', 1)[-1].lower().replace('-', '_')}_pretrain_config"

@@ -1,0 +1,108 @@
+"""NeMo: the YAML of NeMo 1 (`trainer.*`, `model.*`) and the Python recipes of NeMo 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from meshwright.frameworks import python_config
+from meshwright.frameworks.commands import Command
+from meshwright.frameworks.documents import Flat, yaml_documents
+from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
+from meshwright.frameworks.plan import Plan
+from meshwright.frameworks.reading import Reading, Value
+from meshwright.frameworks.recipes import model_of_recipe
+from meshwright.frameworks.world import from_counts, launcher_of
+
+RENAMED = {"num_nodes": "nodes", "num_gpus_per_node": "gpus_per_node"}
+
+
+def matches_command(command: Command) -> bool:
+    """NeMo 1's training scripts, started with Hydra words."""
+    return "megatron_gpt" in command.program and any("trainer." in word for word in command.words)
+
+
+def matches_document(flat: Flat) -> bool:
+    return any(name.startswith("trainer.") for name in flat) and any(
+        name.startswith("model.") and name.endswith("_parallel_size") for name in flat
+    )
+
+
+def read_command(command: Command) -> Reading:
+    flat, open_, rest = overrides(command.arguments, command.unknowns)
+    for word in rest:
+        _, _, path = word.partition("=")
+        if path.plain.endswith((".yaml", ".yml")) and (found := command.read_file(path.plain)) is not None:
+            flat = {**yaml_documents(found[1].plain, found[0])[0], **flat}
+    environment = {name: text.plain for name, text in command.environment.items() if text.is_known}
+    reading = read_document(flat, environment)
+    launcher, _ = launcher_of(command)
+    if reading.launcher.world is None:
+        reading = replace(reading, launcher=launcher)
+    return replace(reading, unknowns=(*reading.unknowns, *open_), label=command.label)
+
+
+def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
+    done = sort_options("nemo", flat, environment)
+    options = dict(done.options)
+    optimizer = flat.get("model.optim.name")
+    if optimizer is not None and "distributed" in str(optimizer.value):
+        options.setdefault("use_distributed_optimizer", Value(True, optimizer.source))
+    _switch_off_alone(options)
+    return Reading(
+        framework="nemo",
+        options=options,
+        other=done.other,
+        launcher=done.launcher,
+        unknowns=tuple(done.unknowns),
+    )
+
+
+def _switch_off_alone(options: dict[str, Value]) -> None:
+    """NeMo drops options that are given as null: they are unset."""
+    for name in [name for name, value in options.items() if value.value is None]:
+        del options[name]
+
+
+def matches_python(text: str) -> bool:
+    return "nemo_run" in text or "nemo.collections" in text or "nemo.lightning" in text
+
+
+def read_python(text: str, file: str) -> list[Reading]:
+    """NeMo 2: recipes and `recipe.trainer.strategy.x = N`."""
+    readings: list[Reading] = []
+    for config in python_config.read(text, file):
+        reading = read_document(config.flat, {})
+        counts = {RENAMED.get(name, name): value for name, value in config.plain.items()}
+        nodes = _first(counts.get("nodes"), config.flat.get("trainer.num_nodes"))
+        per_node = _first(counts.get("gpus_per_node"), config.flat.get("trainer.devices"), counts.get("devices"))
+        strategy = {name: value for name, value in config.plain.items() if name.endswith(("_size", "_parallel"))}
+        model = model_of_recipe(f"{config.recipe.value}_recipe") if config.recipe else None
+        readings.append(
+            replace(
+                reading,
+                options={**strategy, **reading.options},
+                launcher=from_counts(nodes, per_node),
+                model=Value(model, config.recipe.source) if config.recipe and model else None,
+                recipe=str(config.recipe.value) if config.recipe else None,
+                label=config.name,
+                notes=config.notes,
+                complete=bool(reading.options),
+            )
+        )
+    return [reading for reading in readings if reading.options or reading.notes]
+
+
+def _first(*values: Value | None) -> Value | None:
+    return next((value for value in values if value is not None and isinstance(value.value, int)), None)
+
+
+def files(plan: Plan) -> dict[str, str]:
+    """`config.yaml` of NeMo 1."""
+    flat = write_paths("nemo", plan.options)
+    flat = {"trainer.devices": plan.gpus_per_node, "trainer.num_nodes": plan.nodes, **flat}
+    if flat.pop("model.use_distributed_optimizer", None):
+        flat["model.optim.name"] = "distributed_fused_adam"
+    return {"config.yaml": yaml_text(nested(flat), plan.heading)}
+
+
