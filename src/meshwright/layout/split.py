@@ -38,8 +38,8 @@ def best_split(
 
     Every chunk holds something: embedding first, loss and MTP modules last, at least one layer on the
     chunks between. Optimal for vpp = 1, and for any vpp where all layers cost the same. Where they do
-    not, chunks hold between half and twice an equal share of layers, and the split is within
-    `Split.gap` of a lower bound.
+    not, chunks hold between half and twice an equal share of layers (a first or last one with a heavy
+    embedding or loss may hold fewer), and the split is within `Split.gap` of a lower bound.
 
     With `costs.mtp_apart_bytes`, MTP modules may sit on a chunk before the loss where that is faster.
     """

@@ -29,8 +29,9 @@ def equal_layers(problem: Problem) -> Split | None:
     if (room < 0).any():
         return None
     cheapest = np.where(high > low, bytes_a_layer, np.inf).min(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        more = np.where(cheapest > 0, room / cheapest, np.inf)
+    limited = (cheapest > 0) & np.isfinite(cheapest)
+    more = np.full(problem.pp, np.inf)
+    np.divide(room, cheapest, out=more, where=limited)
     most = low.sum(axis=0) + np.floor(np.minimum(more, problem.num_layers)).astype(np.int64)
 
     seconds = grid[SECONDS] / (each[SECONDS] or 1.0)  # in layers
