@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshwright.cluster.describe import describe
+from meshwright.job.spec import Recompute
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
 from meshwright.report.text import GIB, count, gib, seconds, whole
 
@@ -85,15 +86,11 @@ def _heading(answer: Estimate) -> RenderableType:
 
 def _ranking(answer: Plans) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("#", "right"),
-        ("layout", "left"),
-        ("recompute", "left"),
-        ("GiB", "right"),
-        ("step", "right"),
-        ("TFLOP/s", "right"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("layout", no_wrap=True, min_width=28)
+    table.add_column("recompute", overflow="fold")
+    for name in ("GiB", "step", "TFLOP/s"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
     for number, plan in enumerate(answer.plans, 1):
         memory, timed = plan.memory, plan.time
         if memory is None or timed is None:
@@ -101,12 +98,17 @@ def _ranking(answer: Plans) -> Table:
         table.add_row(
             f"{number}{'=' if plan.tied else ''}",
             layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else ""),
-            str(plan.execution.recompute),
+            _recompute_words(plan.execution.recompute),
             Text(gib(memory.peak_bytes), style=VERDICTS[memory.verdict]),
             seconds(timed.step_seconds),
             f"{timed.model_tflops_per_gpu:.0f}",
         )
     return table
+
+
+def _recompute_words(recompute: Recompute) -> str:
+    """Short: the modules of selective recompute, else the granularity."""
+    return ", ".join(recompute.modules) if recompute.granularity == "selective" else str(recompute)
 
 
 def _searched(answer: Plans) -> Text:
