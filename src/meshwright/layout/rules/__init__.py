@@ -14,6 +14,7 @@ from meshwright.layout.rules.mask import legal_mask
 from meshwright.layout.rules.pages import explain, markdown_pages
 from meshwright.layout.rules.registry import ALL_RULES
 from meshwright.layout.rules.rule import Finding, Rule
+from meshwright.layout.rules.summary import summary
 from meshwright.layout.rules.view import UNKNOWN, Fill, Undecided, View
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "legal_values",
     "markdown_pages",
     "rule",
+    "summary",
 ]
 
 

@@ -218,7 +218,7 @@ FP8_WEIGHTS = Rule(
     enforced_by=ADVICE,
     effect="advises",
     source="Transformer Engine: quantized weights are cached beside high-precision ones",
-    applies=lambda v: bool(v.get("fp8")),
+    applies=lambda v: bool(v.get("fp8")) and not v.on("planned"),
     holds=lambda v: v.on("fp8_param"),
     message="fp8 without fp8_param_gather: fp8 not smaller, the bf16 weights and 1-2 bytes a weight of "
     "copies stay",

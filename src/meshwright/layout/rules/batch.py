@@ -41,7 +41,7 @@ def ramp_sizes(v: View) -> tuple[int, ...]:
         return ()
     words = ramp.split() if isinstance(ramp, str) else list(ramp)
     start, step = int(words[0]), int(words[1])
-    sizes = tuple(range(start, v.gbs, step))[:10_000] if step > 0 else (start,)
+    sizes = tuple(range(start, v.gbs, step)[:10_000]) if step > 0 else (start,)
     return (*sizes, int(v.gbs))
 
 
@@ -82,8 +82,8 @@ MBS_POSITIVE = Rule(
     severity="error",
     enforced_by=LM,
     source="megatron/training/arguments.py, validate_args",
-    holds=lambda v: v.mbs > 0,
-    message="the micro-batch size is {mbs}; it must be at least 1",
+    holds=lambda v: v["micro_batch_size"] > 0,
+    message="the micro-batch size is {micro_batch_size}; it must be at least 1",
     fix="--micro-batch-size 1",
     breaks=given(mbs=0),
     passes=given(mbs=1),

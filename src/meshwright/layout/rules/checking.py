@@ -45,6 +45,10 @@ def examine(view: View, rules: Iterable[Rule] = ALL_RULES) -> Check:
         except Undecided as missing:
             undecided[rule.id] = missing.option
             continue
+        except (TypeError, ValueError, ArithmeticError):
+            # A value of another kind than the option takes: the framework will say so when it parses it.
+            undecided[rule.id] = "a value of the wrong kind"
+            continue
         if finding is not None:
             found.append(finding)
     return Check(

@@ -30,7 +30,7 @@ ONE = Rule(
     "for it.",
     severity="error",
     enforced_by=LM,
-    since="2025-03-06",
+    since="2025-02-12",
     source=ARGUMENTS,
     applies=lambda v: (
         (v.tp > 1 or v.cp > 1) and not fsdp(v) and not v.on("overlap_moe_expert_parallel_comm") and v.sm < 10

@@ -62,6 +62,7 @@ DSA = Rule(
     why="Its absorbed projections have no place for them.",
     severity="error",
     enforced_by=CORE,
+    since="2026-06-25",
     source=CONFIG,
     applies=lambda v: v.get("experimental_attention_variant") == "dsa",
     holds=lambda v: not v.on("add_bias_linear") and not v.on("apply_rope_fusion"),

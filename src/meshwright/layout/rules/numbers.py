@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """All divisors in rising order; empty for numbers below 1."""
-    if number < 1:
+    """All divisors in rising order; empty for numbers below 1 or absurdly large."""
+    if not 1 <= number <= 10**12:
         return ()
     low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return tuple(sorted({*low, *(number // d for d in low)}))

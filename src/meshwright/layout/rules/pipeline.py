@@ -290,6 +290,7 @@ ENOUGH_MICROBATCHES = Rule(
         "microbatch_group_size_per_vp_stage lies between PP and the micro-batches"
     ),
     mask=True,
+    per_execution=True,
     breaks=given(world=8, layers=32, pp=8, vpp=2, gbs=4),
     passes=given(world=8, layers=32, pp=8, vpp=2, gbs=8),
 )
@@ -333,6 +334,7 @@ LAST_GROUP = Rule(
     ),
     fix=_remainder_fix,
     mask=True,
+    per_execution=True,
     breaks=given(world=4, layers=32, pp=4, vpp=2, gbs=10),
     passes=given(world=4, layers=32, pp=4, vpp=2, gbs=12),
 )

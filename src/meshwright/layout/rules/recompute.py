@@ -13,7 +13,7 @@ MODULES = {
     "layernorm": "2025-05-01",
     "mla_up_proj": "2025-05-01",
     "shared_experts": "2025-10-01",
-    "gdn_norm_out": "2026-04-01",
+    "gdn_norm_out": "2026-06-15",
     "gdp_in_proj": "2026-08-01",
     "gdp_qkv": "2026-08-01",
     "mhc": "2026-08-01",

@@ -187,7 +187,9 @@ PAD_FOR_FP8 = Rule(
     id="fp8-router-padding",
     area="moe",
     must="dropless experts trained in fp8 or fp4 with grouped GEMM pad the tokens of an expert",
-    why="Token counts of an expert are arbitrary; mxfp8 products need multiples of 32, others of 16.",
+    why="Token counts of an expert are arbitrary; mxfp8 products need multiples of 32, others of 16. Older "
+    "code "
+    "fails, newer code pads with a copy of its own.",
     severity="warn",
     enforced_by=("advice",),
     effect="advises",

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from meshwright.errors import QuestionError
 from meshwright.facts import load_json
+from meshwright.layout.rules.view import UNKNOWN
 from meshwright.model.spec import Attention, LinearAttention, Mamba2, Mla, Mlp, Model, Moe
 
 if TYPE_CHECKING:
     from meshwright.cluster.spec import Cluster
     from meshwright.job.spec import Execution, Job
     from meshwright.layout.layout import Layout
+
+
+MOST = 10_000_000
+"""Far above any real option; keeps a slip of the keyboard from filling the memory."""
 
 
 def canonical(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,7 +32,28 @@ def canonical(options: Mapping[str, Any]) -> dict[str, Any]:
             said[names["negated"][name]] = not value
         else:
             said[names["same"].get(name, name)] = value
+    for kind, least in (("degrees", 1), ("optional_degrees", 1), ("counts", 0)):
+        for name in names["whole"][kind]:
+            if said.get(name) is not None:
+                said[name] = whole(name, said[name], least)
     return said
+
+
+def whole(name: str, value: Any, least: int) -> Any:
+    """A whole number that was perhaps written as text; QuestionError for anything else.
+
+    Unknown values and arrays pass through.
+    """
+    if value is UNKNOWN or isinstance(value, np.ndarray):
+        return value
+    number = value
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal() and len(value) < 20:
+        number = int(value)
+    if isinstance(number, (float, np.integer)) and number == int(number):
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= MOST:
+        raise QuestionError(f"{name} is {value!r}; it is a whole number from {least} to {MOST}")
+    return number
 
 
 def collect(
@@ -45,6 +74,8 @@ def collect(
         options |= job_options(job)
     if execution is not None:
         options |= execution_options(execution, model)
+    if job is not None or execution is not None:
+        options["planned"] = True
     if layout is not None:
         options |= layout_options(layout)
     return options
@@ -164,6 +195,8 @@ def job_options(job: Job) -> dict[str, Any]:
         "grad_reduce_in_bf16": job.grad_dtype == "bf16",
         "task": job.task,
     }
+    if job.hidden_dropout or job.attention_dropout:
+        options |= {"hidden_dropout": job.hidden_dropout, "attention_dropout": job.attention_dropout}
     if job.precision in fp8:
         options["fp8_recipe"] = fp8[job.precision]
     return options
@@ -171,16 +204,8 @@ def job_options(job: Job) -> dict[str, Any]:
 
 def execution_options(execution: Execution, model: Model | None) -> dict[str, Any]:
     """Recompute, dispatcher, overlaps, graphs, sharding in Megatron's arguments."""
-    recompute, overlaps = execution.recompute, execution.overlaps
-    moe = model is not None and model.is_moe
-    flex = execution.dispatcher in ("deepep", "hybridep")
-    graphs = {"attn": ["attn"], "moe": ["attn", "moe_router", "moe_preprocess"]}
+    overlaps = execution.overlaps
     options: dict[str, Any] = {
-        "recompute_granularity": None if recompute.granularity == "none" else recompute.granularity,
-        "cuda_graph_impl": {"none": "none", "full": "full_iteration"}.get(
-            execution.cuda_graphs, "transformer_engine"
-        ),
-        "cuda_graph_modules": graphs.get(execution.cuda_graphs, []),
         "tp_comm_overlap": "tp" in overlaps,
         "overlap_grad_reduce": "dp" in overlaps,
         "overlap_param_gather": "dp" in overlaps and execution.distributed_optimizer,
@@ -191,16 +216,69 @@ def execution_options(execution: Execution, model: Model | None) -> dict[str, An
         "optimizer_offload_fraction": execution.optimizer_offload,
         "cp_comm_type": {"allgather": "all_gather"}.get(execution.cp_comm, execution.cp_comm),
         "moe_expert_capacity_factor": execution.capacity_factor,
+        "transformer_impl": execution.transformer_impl.replace("-", "_"),
     }
-    if recompute.granularity == "selective":
-        options["recompute_modules"] = list(recompute.modules) or ["core_attn"]
-    if recompute.granularity == "full":
-        options |= {"recompute_method": recompute.method, "recompute_num_layers": recompute.num_layers or 1}
-    if moe:
+    if model is not None and model.is_moe:
+        flex = execution.dispatcher in ("deepep", "hybridep")
         options["moe_token_dispatcher_type"] = "flex" if flex else execution.dispatcher
         options |= {"moe_flex_dispatcher_backend": execution.dispatcher} if flex else {}
-    if execution.cuda_graphs == "full":
-        options["check_for_nan_in_loss_and_grad"] = False
     if execution.fsdp:
-        options |= {"ckpt_format": "fsdp_dtensor", "data_parallel_sharding_strategy": "optim_grads_params"}
+        options |= {
+            "ckpt_format": "fsdp_dtensor",
+            "data_parallel_sharding_strategy": execution.fsdp_sharding,
+        }
+    return options | _recompute_options(execution) | _graph_options(execution) | _rarer_options(execution)
+
+
+def _recompute_options(execution: Execution) -> dict[str, Any]:
+    recompute = execution.recompute
+    if recompute.granularity == "none":
+        return {"recompute_granularity": None}
+    options: dict[str, Any] = {"recompute_granularity": recompute.granularity}
+    if recompute.granularity == "selective":
+        return options | {"recompute_modules": list(recompute.modules) or ["core_attn"]}
+    return options | {
+        "recompute_method": recompute.method,
+        "recompute_num_layers": recompute.num_layers or 1,
+    }
+
+
+GRAPH_MODULES = {
+    "attn": ["attn"],
+    "router": ["moe_router", "moe_preprocess"],
+    "moe": ["attn", "moe_router", "moe_preprocess"],
+}
+"""What the named scopes of CUDA graphs capture, in Megatron's words."""
+
+
+def _graph_options(execution: Execution) -> dict[str, Any]:
+    if execution.cuda_graphs == "full":
+        return {
+            "cuda_graph_impl": "full_iteration",
+            "cuda_graph_modules": [],
+            "check_for_nan_in_loss_and_grad": False,
+        }
+    captured = GRAPH_MODULES.get(execution.cuda_graphs, [])
+    return {
+        "cuda_graph_impl": "transformer_engine" if captured else "none",
+        "cuda_graph_modules": captured,
+    }
+
+
+def _rarer_options(execution: Execution) -> dict[str, Any]:
+    """Options that are named only where they differ from the engine's own default."""
+    options: dict[str, Any] = {}
+    if execution.optimizer_instances > 1:
+        options["num_distributed_optimizer_instances"] = execution.optimizer_instances
+    if execution.vp_group is not None:
+        options["microbatch_group_size_per_vp_stage"] = execution.vp_group
+    if execution.fp8_param_gather is not None:
+        options["fp8_param"] = execution.fp8_param_gather
+    if execution.offload_modules:
+        options["fine_grained_activation_offloading"] = True
+        options["offload_modules"] = list(execution.offload_modules)
+    if execution.cpu_offload_layers:
+        options |= {"cpu_offloading": True, "cpu_offloading_num_layers": execution.cpu_offload_layers}
+    if execution.grouped_mlp_fusion:
+        options["use_transformer_engine_op_fuser"] = True
     return options

@@ -49,7 +49,9 @@ def _legal_last(v: View) -> tuple[int, ...]:
     if stages < 1:
         return (rest,) if rest > 0 else ()
     share = rest / (stages + 1)
-    legal = [last for last in range(1, rest) if (rest - last) % stages == 0 and rest - last >= stages]
+    legal = [
+        last for last in range(1, min(rest, 10_000)) if (rest - last) % stages == 0 and rest - last >= stages
+    ]
     return tuple(sorted(sorted(legal, key=lambda last: abs(last - share))[:2]))
 
 

@@ -175,11 +175,14 @@ class View:
         return tuple(str(word) for word in words)
 
     def line_of(self, rule: Rule) -> int | None:
-        """Line of the option in which a rule's broken example differs, where lines are known."""
-        for name in rule.breaks:
-            if name in self.lines:
-                return self.lines[name]
-        return None
+        """Line of the option in which a rule's two examples differ, where lines are known."""
+        from meshwright.layout.rules.sources import canonical
+
+        if not self.lines:
+            return None
+        breaks, passes = canonical(rule.breaks), canonical(rule.passes)
+        names = sorted(breaks, key=lambda name: breaks[name] == passes.get(name))
+        return next((self.lines[name] for name in names if name in self.lines), None)
 
     # Degrees: ints, or arrays [N] when the view is of a table.
 
@@ -231,7 +234,8 @@ class View:
 
     @property
     def mbs(self) -> Any:
-        return self.value("micro_batch_size")
+        """Micro-batch size, at least 1: a rule of its own asks for that."""
+        return np.maximum(self.value("micro_batch_size"), 1)
 
     @property
     def gbs(self) -> Any:
