@@ -33,7 +33,6 @@ class Placement:
 
     pipeline_layout  Megatron's layout string, where layers are not divided evenly
     hierarchical_cp  sizes of the levels of context parallelism, innermost first
-    optimizer_instances  copies of the sharded optimizer (hybrid sharding)
     """
 
     pipeline_layout: str | None = None
@@ -43,7 +42,6 @@ class Placement:
     account_for_loss: bool = False
     order: str = DEFAULT_ORDER
     hierarchical_cp: tuple[int, ...] = ()
-    optimizer_instances: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,20 +97,20 @@ def engine_config(
     fields, notes = execution_fields(model, execution)
     config = {
         **model_fields(model),
-        **degree_fields(model, layout, placement),
-        **precision_fields(dtype, layout),
+        **degree_fields(layout, placement),
+        **precision_fields(dtype),
         **fields,
     }
     return EngineConfig(
         world=world,
-        mesh=mesh_arguments(model, layout, placement),
+        mesh=mesh_arguments(layout, placement, execution.optimizer_instances),
         config=config,
         model=model_arguments(model, layout, seq_length, vocab_size),
         notes=tuple(notes),
     )
 
 
-def mesh_arguments(model: Model, layout: Layout, placement: Placement) -> dict[str, Any]:
+def mesh_arguments(layout: Layout, placement: Placement, optimizer_instances: int) -> dict[str, Any]:
     """Arguments of `initialize_model_parallel`."""
     mesh: dict[str, Any] = {
         "tensor_model_parallel_size": layout.tp,
@@ -125,12 +123,12 @@ def mesh_arguments(model: Model, layout: Layout, placement: Placement) -> dict[s
     }
     if placement.hierarchical_cp:
         mesh["hierarchical_context_parallel_sizes"] = list(placement.hierarchical_cp)
-    if placement.optimizer_instances > 1:
-        mesh["num_distributed_optimizer_instances"] = placement.optimizer_instances
+    if optimizer_instances > 1:
+        mesh["num_distributed_optimizer_instances"] = optimizer_instances
     return mesh
 
 
-def degree_fields(model: Model, layout: Layout, placement: Placement) -> dict[str, Any]:
+def degree_fields(layout: Layout, placement: Placement) -> dict[str, Any]:
     """The degrees and the pipeline split as TransformerConfig takes them."""
     fields: dict[str, Any] = {
         "tensor_model_parallel_size": layout.tp,
@@ -153,7 +151,7 @@ def degree_fields(model: Model, layout: Layout, placement: Placement) -> dict[st
     return fields
 
 
-def precision_fields(dtype: str, layout: Layout) -> dict[str, Any]:
+def precision_fields(dtype: str) -> dict[str, Any]:
     return {
         "params_dtype": dtype,
         "pipeline_dtype": dtype,
@@ -175,6 +173,13 @@ def execution_fields(model: Model, execution: Execution) -> tuple[dict[str, Any]
         "apply_rope_fusion": not any(isinstance(kind.mixer, Mla) for kind in model.kinds),
         "cp_comm_type": "a2a+p2p" if execution.cp_comm == "a2a+p2p" else execution.cp_comm,
     }
+    fields |= {
+        "cross_entropy_loss_fusion": execution.cross_entropy_fusion,
+        "cross_entropy_fusion_impl": execution.cross_entropy_impl,
+        "microbatch_group_size_per_vp_stage": execution.vp_group,
+    }
+    if not execution.activation_fusion:
+        fields["bias_activation_fusion"] = False
     recompute = execution.recompute
     if recompute.granularity != "none":
         fields["recompute_granularity"] = recompute.granularity

@@ -90,7 +90,7 @@ def small_layout(subject: Subject, stages: int, most_ranks: int) -> tuple[Layout
     if layout.min_gpus > most_ranks:
         return None, 0
     world = layout.min_gpus
-    copies = subject.placement.optimizer_instances > 1
+    copies = subject.execution.optimizer_instances > 1
     several = big.dp(subject.world) > 1 or big.edp(subject.world) > 1
     while several and (layout.dp(world) == 1 or (copies and layout.edp(world) == 1)):
         if 2 * world > most_ranks:
@@ -136,8 +136,7 @@ def small_model(subject: Subject, layout: Layout, apart: bool) -> tuple[Model, P
     shrunk = tiny(model, tuple(pattern), subject.layout)
     if not placement.pipeline_layout and small_placement == Placement():
         small_placement = placed(shrunk, layout)
-    instances = min(placement.optimizer_instances, 2)
-    return shrunk, replace(small_placement, order=placement.order, optimizer_instances=instances)
+    return shrunk, replace(small_placement, order=placement.order)
 
 
 def kinds_in_order(model: Model) -> list[int]:

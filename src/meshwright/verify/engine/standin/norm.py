@@ -66,7 +66,7 @@ class _Norm(torch.nn.Module):
             parameter.sequence_parallel = sequence_parallel
 
     def forward(self, x: Tensor) -> Tensor:
-        return NormFunction.apply(x, self.weight, self.bias, self.eps, self.zero_centered_gamma)
+        return NormFunction.apply(x.contiguous(), self.weight, self.bias, self.eps, self.zero_centered_gamma)
 
 
 class RMSNorm(_Norm):
