@@ -48,6 +48,10 @@ class Keys:
         """Where selective recompute includes `module`."""
         return self.flag(lambda e: e.recompute.granularity == "selective" and module in e.recompute.modules)
 
+    def offloads(self, module: str) -> Bools:
+        """Where fine-grained offloading moves the input of `module` to host memory."""
+        return self.flag(lambda e: module in e.offload_modules)
+
 
 def distinct_keys(table: LayoutTable) -> Keys:
     """The distinct layer keys of a table, and the key of each row."""

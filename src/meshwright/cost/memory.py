@@ -1,27 +1,31 @@
 """Memory of one rank of each pipeline stage, as a sum of named terms. Bytes.
 
 One formula for any number of layouts: arrays are [N, D], a row a layout, a column a scored stage.
+What is allocated at most is the largest of a few moments of a step: the loss, a layer's backward pass with
+every micro-batch in flight, the embedding's gradient, the optimizer step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.activations import saved_bytes, transient_bytes
-from meshwright.cost.keys import Keys, distinct_keys
-from meshwright.cost.parameters import adapter_parameters, embedding_copy, rank_parameters
-from meshwright.cost.precision import Recipe, recipe_for
+from meshwright.cost.activations import BlockMemory, block_memory, vocabulary
+from meshwright.cost.keys import distinct_keys
+from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
-from meshwright.cost.stages import StageView, in_flight
+from meshwright.cost.resident import resident_bytes
+from meshwright.cost.sizes import Sizes, sizes_of
+from meshwright.cost.stages import Flight, StageView, flight
+from meshwright.cost.state import State, rank_state
 from meshwright.facts import load_json
-from meshwright.layout.stages import describe_kinds
 from meshwright.layout.table import Bools, Floats, LayoutTable
 
 TERMS = ("weights", "gradients", "optimizer", "activations", "other")
-GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ class MemoryTable:
     @property
     def total(self) -> Floats:
         """[N, D] bytes."""
-        return np.sum(list(self.terms.values()), axis=0)
+        return np.asarray(np.sum(list(self.terms.values()), axis=0))
 
     @property
     def peak(self) -> Floats:
@@ -68,130 +72,71 @@ def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTab
     """Memory of every layout of a table at every stage of the view."""
     keys = distinct_keys(table)
     constants = load_json("meshwright.cost", "memory.json")
-    recipe = recipe_for(question.job.precision, question.cluster.gpu)
-    counts = view.counts[table.split].astype(np.float64)  # [N, D, C, K]
-    held = counts.sum(axis=2)  # [N, D, K]
-    terms, parameters = _state(question, table, view, keys, recipe, held)
-
-    kept = saved_bytes(question.model, question.job, recipe, keys)
-    by_chunk = np.einsum("ndck,nk->ndc", counts, kept[keys.of_row])
-    terms["activations"] = (by_chunk * in_flight(table, view)).sum(axis=2)
-    transient = _transient(question, keys, kept)[keys.of_row][:, None, :]  # [N, 1, K]
-    workspace = constants["workspace_bytes"]["value"] + (transient * (held > 0)).max(axis=2)
-    workspace = workspace + _boundary(question, table)[:, None] + _unsharded_layer(table, terms, held)
-    allocated = np.sum(list(terms.values()), axis=0) + workspace
+    gpu = question.cluster.gpu
+    sizes = sizes_of(question.model, question.job, recipe_for(question.job.precision, gpu), keys, gpu)
+    flying = flight(table, view)
+    held = flying.held
+    state = rank_state(question, table, view, keys, held)
+    blocks = block_memory(sizes)
+    activations = flying.sum(blocks.kept, keys)
+    moment = _peak_moment(sizes, flying, blocks, activations, state)
+    resident = resident_bytes(question, sizes, table, view, flying, constants)
+    allocated = state.total + resident + np.maximum(activations + moment, state.update) + state.unsharded
+    working = allocated - state.total - activations
     outside = constants["context_bytes"]["value"] + _nccl(table, constants)[:, None]
-    fragmentation = constants["fragmentation"]["value"] * (terms["activations"] + workspace)
-    terms["other"] = workspace + outside + fragmentation
+    segments = table.flag([e.expandable_segments for e in table.executions]).astype(bool)[:, None]
+    fragmentation = np.where(
+        segments, constants["fragmentation"]["expandable"], constants["fragmentation"]["fixed"]
+    ) * (activations + working)
     return MemoryTable(
-        terms=terms,
+        terms={
+            "weights": state.weights,
+            "gradients": state.gradients,
+            "optimizer": state.optimizer,
+            "activations": activations,
+            "other": working + outside + fragmentation,
+        },
         allocated=allocated,
-        parameters=parameters,
+        parameters=state.parameters,
         exists=view.exists[table.split],
-        usable=question.cluster.gpu.usable_memory,
+        usable=gpu.usable_memory,
         band=question.calibration.memory_band,
     )
 
 
-def _state(
-    question: Question, table: LayoutTable, view: StageView, keys: Keys, recipe: Recipe, held: Floats
-) -> tuple[dict[str, Floats], Floats]:
-    """Weights, gradients and optimizer state of each stage, and its trained parameters. [N, D]"""
-    per_block = rank_parameters(question.model, keys.tp, keys.ep, keys.etp)
-    dense, expert, linear = (_stage_sum(held, x, keys) for x in (per_block.dense, per_block.expert, per_block.linear))
-    copies = _embedding_copies(question, table, view, held) * embedding_copy(question.model, keys.tp)[keys.of_row][:, None]
-    dense = dense + copies
-    quantised = linear + expert
-    shards = (table.dp * table.cp)[:, None], table.edp[:, None]
-    fsdp = table.flag([e.fsdp for e in table.executions]).astype(bool)[:, None]
+def _peak_moment(x: Sizes, flying: Flight, blocks: BlockMemory, activations: Floats, state: State) -> Floats:
+    """Most bytes beyond the activations of all micro-batches in flight, over the moments of a step. [N, D]
 
-    weight = 2.0 * (dense + expert - quantised) + recipe.weight * quantised
-    weight_shard = np.where(fsdp, _mean_shard(dense, expert, shards), 1.0)
-    if question.job.task == "lora":
-        adapters = adapter_parameters(question.model, keys, question.job.lora_rank)
-        trained_dense, trained_expert = _stage_sum(held, adapters, keys), np.zeros_like(expert)
-        weight = 2.0 * (dense + expert + trained_dense)
-    else:
-        trained_dense, trained_expert = dense, expert
-    gradient = GRADIENT_BYTES[question.job.grad_dtype] * np.where(
-        fsdp, trained_dense / shards[0] + trained_expert / shards[1], trained_dense + trained_expert
+    The loss comes first in a backward pass and lets go of its logits; the embedding comes last, when the
+    micro-batch has let go of everything else.
+    """
+    keys, kinds = x.keys, flying.kinds
+    present = flying.held > 0  # [N, D, K]
+    ends = np.array([name == "head" or name.startswith("mtp") for name in kinds])
+    embedding = np.array([name == "embedding" for name in kinds])
+    working = blocks.working[keys.of_row][:, None, :]
+    logits = flying.sum(blocks.logits, keys)
+    at_loss = np.where(present & ends, working, 0.0).max(axis=2)
+    in_layer = np.where(present & ~ends & ~embedding, working, 0.0).max(axis=2) - logits
+    one_pass = flying.one_pass(blocks.kept, keys)
+    at_embedding = np.where(present & embedding, working, 0.0).max(axis=2) - one_pass
+    # a tied head's own weight gradient waits for the embedding's
+    waiting = (
+        _tied_gradient(x)[keys.of_row][:, None]
+        * (present & embedding).any(axis=2)
+        * (present & ends).any(axis=2)
     )
-    terms = {
-        "weights": weight * weight_shard,
-        "gradients": gradient,
-        "optimizer": _optimizer(question, table, trained_dense, trained_expert, shards),
-    }
-    return terms, trained_dense + trained_expert
+    later = np.maximum(in_layer, at_embedding) + waiting
+    return np.asarray(np.maximum(at_loss, later))
 
 
-def _mean_shard(dense: Floats, expert: Floats, shards: tuple[Floats, Floats]) -> Floats:
-    """Fraction of a stage's weights that one rank keeps when they are sharded."""
-    whole = np.maximum(dense + expert, 1.0)
-    return np.asarray((dense / shards[0] + expert / shards[1]) / whole)
+def _tied_gradient(x: Sizes) -> Floats:
+    return 2.0 * x.model.hidden * vocabulary(x) * x.own_wgrad * x.model.tied
 
 
-def _optimizer(
-    question: Question, table: LayoutTable, dense: Floats, expert: Floats, shards: tuple[Floats, Floats]
-) -> Floats:
-    """Master weights and moments; the distributed optimizer shards dense ones over dp*cp, experts over edp.
-
-    Source: Megatron-LM, docs/user-guide/features/dist_optimizer.md (bf16 parameters, fp32 states: 12/d).
-    """
-    state = load_json("meshwright.cost", "memory.json")["optimizer_state"][question.job.optimizer]
-    sharded = table.flag([e.distributed_optimizer or e.fsdp for e in table.executions]).astype(bool)[:, None]
-    on_gpu = 1.0 - table.flag([e.optimizer_offload for e in table.executions]).astype(float)[:, None]
-    parameters = np.where(sharded, dense / shards[0] + expert / shards[1], dense + expert)
-    return np.asarray((state["master"] + state["moments"]) * parameters * on_gpu)
-
-
-def _stage_sum(held: Floats, per_block: NDArray[np.int64], keys: Keys) -> Floats:
-    """Sum over the blocks of a stage. [N, D, K] x [Q, K] -> [N, D]"""
-    return np.asarray(np.einsum("ndk,nk->nd", held, per_block[keys.of_row].astype(float)))
-
-
-def _embedding_copies(question: Question, table: LayoutTable, view: StageView, held: Floats) -> Floats:
-    """Copies of the embedding matrix beyond the first stage's: a tied head's, and MTP's. [N, D]
-
-    Source: megatron/core/models/gpt/gpt_model.py (pre_process or mtp_process builds an embedding;
-    a tied output layer holds its own copy unless it shares the first stage).
-    """
-    has_embedding = held[:, :, view.kind("embedding")] > 0
-    copies = np.zeros_like(held[:, :, 0])
-    if question.model.tied:
-        copies += (held[:, :, view.kind("head")] > 0) & ~has_embedding
-    mtp = [i for i, kind in enumerate(describe_kinds(question.model)) if kind.role == "mtp"]
-    if mtp:
-        copies += (held[:, :, mtp].sum(axis=2) > 0) & ~has_embedding
-    return copies
-
-
-def _transient(question: Question, keys: Keys, kept: Floats) -> Floats:
-    """Short-lived bytes of each block kind; a recomputed layer holds its plain activations once. [Q, K]"""
-    short = transient_bytes(question.model, question.job, keys)
-    kinds = describe_kinds(question.model)
-    for column, kind in enumerate(kinds):
-        if kind.recomputed:
-            plain = next(i for i, k in enumerate(kinds) if (k.role, k.layer, k.recomputed) == (kind.role, kind.layer, False))
-            short[:, column] += kept[:, plain]
-    return short
-
-
-def _boundary(question: Question, table: LayoutTable) -> Floats:
-    """Send and receive buffers between stages: two tensors each way. [N]"""
-    per_rank = np.where(table.sp, table.tp, 1)
-    tensor = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp / per_rank
-    return np.asarray(np.where(table.pp > 1, 4.0 * tensor, 0.0))
-
-
-def _unsharded_layer(table: LayoutTable, terms: dict[str, Floats], held: Floats) -> Floats:
-    """FSDP: two layers' whole weights and one layer's whole gradient are gathered at a time. [N, D]"""
-    fsdp = table.flag([e.fsdp for e in table.executions]).astype(bool)[:, None]
-    blocks = np.maximum(held.sum(axis=2), 1.0)
-    shards = (table.dp * table.cp)[:, None]
-    return np.asarray(np.where(fsdp, (2.0 * terms["weights"] + terms["gradients"]) * shards / blocks, 0.0))
-
-
-def _nccl(table: LayoutTable, constants: dict[str, dict[str, float]]) -> Floats:
+def _nccl(table: LayoutTable, constants: Mapping[str, Any]) -> Floats:
     """Buffers of the communicators a rank opens, one for each parallel axis in use. [N]"""
-    axes = sum((axis > 1).astype(float) for axis in (table.tp, table.pp, table.cp, table.ep, table.dp, table.edp))
+    axes = sum(
+        (axis > 1).astype(float) for axis in (table.tp, table.pp, table.cp, table.ep, table.dp, table.edp)
+    )
     return np.asarray(constants["nccl_bytes_per_axis"]["value"] * axes)

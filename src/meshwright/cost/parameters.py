@@ -86,7 +86,7 @@ def _on_rank(model: Model, weight: Weight, tp: Ints, ep: Ints, etp: Ints) -> Int
 
 def embedding_copy(model: Model, tp: Ints) -> Floats:
     """Parameters of a further copy of the embedding matrix (tied head or MTP on another stage). [Q]"""
-    return np.asarray(padded_vocab(model.vocab_size, tp) // tp * model.hidden, dtype=float)
+    return np.asarray(padded_vocab(model.vocab_size, tp) // tp * model.hidden, dtype=np.float64)
 
 
 def adapter_parameters(model: Model, keys: Keys, rank: int) -> Ints:

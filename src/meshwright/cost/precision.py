@@ -15,7 +15,8 @@ class Recipe:
     """One precision recipe on one GPU generation. Bytes an element.
 
     gemm          number format of the linear layers' GEMMs ("bf16", "fp8", "fp4")
-    weight        parameter copies of a quantised linear layer that stay between steps
+    weight        quantised copies of a linear layer's parameter that stay between steps (bf16: the weight)
+    low_precision_weights  whether Megatron Bridge's recipe keeps those alone, without a bf16 weight
     saved_input   what a linear layer keeps of its input for the weight gradient
     quantise      bytes moved to quantise one input element (0 where nothing is quantised)
     """
@@ -23,6 +24,7 @@ class Recipe:
     name: str
     gemm: str
     weight: float
+    low_precision_weights: bool
     saved_input: float
     quantise: float
 
@@ -43,6 +45,7 @@ def recipe_for(precision: Precision, gpu: Gpu) -> Recipe:
         name=precision,
         gemm=row["gemm"],
         weight=weight,
+        low_precision_weights=row["low_precision_weights"],
         saved_input=row["saved_input"],
         quantise=row["quantise"],
     )

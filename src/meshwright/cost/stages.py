@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.layout.table import Bools, Ints, LayoutTable, SplitTable
+from meshwright.cost.keys import Keys
+from meshwright.layout.table import Bools, Floats, Ints, LayoutTable, SplitTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +59,97 @@ def distinct_stages(splits: SplitTable) -> StageView:
     position = np.zeros((size, depth), dtype=np.int64)
     multiplicity = np.zeros((size, depth), dtype=np.int64)
     counts = np.zeros((size, depth, *splits.counts.shape[2:]), dtype=np.int16)
-    for u, (first, times) in enumerate(picked):
-        n = len(first)
-        position[u, :n], multiplicity[u, :n] = first, times
-        counts[u, :n] = splits.counts[u, first]
+    for u, (stages, equal) in enumerate(picked):
+        n = len(stages)
+        position[u, :n], multiplicity[u, :n] = stages, equal
+        counts[u, :n] = splits.counts[u, stages]
     return StageView(counts=counts, position=position, multiplicity=multiplicity, kinds=splits.kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """Blocks of the stages of N layouts, and how many micro-batches keep activations of each. [N, D, K]
+
+    Rows with the same split and schedule share their arrays; `of_row` spreads them.
+
+    held    blocks of each kind that a stage holds
+    passes  blocks times micro-batches in flight, at the stage's fullest moment
+    single  blocks of the chunk that runs backward at that moment
+    """
+
+    held_of: Floats
+    passes_of: Floats
+    single_of: Floats
+    of_row: Ints
+    kinds: tuple[str, ...]
+
+    @property
+    def held(self) -> Floats:
+        return self.held_of[self.of_row]
+
+    def sum(self, per_block: Floats, keys: Keys) -> Floats:
+        """Bytes of all micro-batches in flight. [Q, K] -> [N, D]"""
+        return _weighted(self.passes_of[self.of_row], per_block, keys)
+
+    def one_pass(self, per_block: Floats, keys: Keys) -> Floats:
+        """Bytes of one micro-batch in the chunk that runs backward. [Q, K] -> [N, D]"""
+        return _weighted(self.single_of[self.of_row], per_block, keys)
+
+    def present_sum(self, holds: Floats, sizes: Floats, keys: Keys) -> Floats:
+        """Sum of sizes [Q, W] over what any held kind needs; `holds` is [K, W], 0 or 1. [N, D]"""
+        present = ((self.held_of > 0).astype(float) @ holds > 0).astype(float)
+        return _weighted(present[self.of_row], sizes, keys)
+
+
+def _weighted(counts: Floats, per_block: Floats, keys: Keys) -> Floats:
+    """[N, D, K] x [Q, K] -> [N, D]"""
+    return np.asarray(np.matmul(counts, per_block[keys.of_row][:, :, None])[:, :, 0])
+
+
+def flight(table: LayoutTable, view: StageView) -> Flight:
+    """Blocks held and in flight of every row; equal splits and schedules are worked out once."""
+    group = vp_group(table)
+    most = 4 * table.pp + group  # more micro-batches than this change nothing
+    code = np.stack([table.split, table.pp, table.vpp, group, np.minimum(table.num_microbatches, most)])
+    _, first, of_row = np.unique(code, axis=1, return_index=True, return_inverse=True)
+    few = table.rows(first)
+    counts = view.counts[few.split].astype(np.float64)  # [F, D, C, K]
+    passes = in_flight(few, view).astype(np.float64)  # [F, D, C]
+    running = np.zeros_like(passes)
+    last = few.vpp - 1
+    np.put_along_axis(running, np.broadcast_to(last[:, None, None], (*passes.shape[:2], 1)), 1.0, axis=2)
+    return Flight(
+        held_of=counts.sum(axis=2),
+        passes_of=np.einsum("fdck,fdc->fdk", counts, passes),
+        single_of=np.einsum("fdck,fdc->fdk", counts, running),
+        of_row=np.asarray(of_row).reshape(-1),
+        kinds=view.kinds,
+    )
+
+
+def vp_group(table: LayoutTable) -> Ints:
+    """Micro-batches that pass a chunk before the next chunk's turn (pp unless said otherwise). [N]"""
+    said = table.flag([e.vp_group or 0 for e in table.executions]).astype(np.int64)
+    group: Ints = np.where(said > 0, np.maximum(said, 1), table.pp)
+    return group
 
 
 def in_flight(table: LayoutTable, view: StageView) -> Ints:
     """Micro-batches whose activations each chunk holds at the stage's peak. [N, D, C]
 
-    1F1B: min(M, pp - stage). Interleaved: min(M*vpp, 2(pp-stage-1) + (vpp-1)*pp + 1) chunk passes, which
-    run in groups of pp micro-batches, chunk after chunk.
-    Source: megatron/core/pipeline_parallel/schedules.py (num_warmup_microbatches).
+    1F1B: min(M, pp - stage). Interleaved: min(M*vpp, 2(pp-stage-1) + (vpp-1)*group + 1) chunk passes, which
+    run in groups of `group` micro-batches (pp unless said otherwise), chunk after chunk. Where the expert
+    exchange overlaps with another micro-batch the warm-up is one pass longer, and forward and backward then
+    run side by side, so that the fullest moment is the same but for a layer.
+    Source: megatron/core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
     """
     position = view.position[table.split]  # [N, D]
     pp, vpp, micro = (x[:, None] for x in (table.pp, table.vpp, table.num_microbatches))
+    size = vp_group(table)[:, None]
     plain = np.minimum(micro, pp - position)
-    passes = np.minimum(micro * vpp, 2 * (pp - position - 1) + (vpp - 1) * pp + 1)
-    passes = np.where(vpp > 1, passes, plain)[:, :, None]  # [N, D, 1]
-    group, chunks = pp[:, :, None], vpp[:, :, None]
+    warmup = 2 * (pp - position - 1) + (vpp - 1) * size + 1
+    passes = np.where(vpp > 1, np.minimum(micro * vpp, warmup), plain)[:, :, None]  # [N, D, 1]
+    group, chunks = size[:, :, None], vpp[:, :, None]
     chunk = np.arange(view.counts.shape[2])
     round_size = group * chunks
     whole, rest = passes // round_size, passes % round_size

@@ -135,7 +135,9 @@ class Execution:
     capacity_factor: float | None = None
     """Tokens an expert accepts, as a multiple of the balanced share; None drops nothing."""
     imbalance: float = 1.0
-    """Tokens of the fullest expert-parallel rank, as a multiple of the balanced share (no capacity factor)."""
+    """Tokens of the fullest expert-parallel rank, as a multiple of the balanced share."""
+    grouped_gemm: bool = True
+    """The experts of a rank run as grouped GEMMs (`--moe-grouped-gemm`), not one after another."""
     transformer_impl: TransformerImpl = "transformer-engine"
     attention_backend: AttentionBackend = "auto"
     """auto: cuDNN's fused attention from Hopper on, flash attention on Ampere."""
@@ -159,6 +161,10 @@ class Execution:
     """Layers of a stage whose activations are kept in host memory (Transformer Engine)."""
     attention_mask: bool = False
     """The data loader makes attention masks [mbs, 1, seq, seq] (Megatron-LM's default)."""
+    deterministic: bool = False
+    """Deterministic kernels (`--deterministic-mode`, CUBLAS_WORKSPACE_CONFIG=:4096:8)."""
+    embedding_wgrad_deferral: int | None = None
+    """Micro-batches whose output-projection gradients wait (`--wgrad-deferral-limit`); None defers none."""
     expandable_segments: bool = True
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."""
 
@@ -177,7 +183,9 @@ class Execution:
         positive("the number of distributed-optimizer instances", self.optimizer_instances)
         fraction("the offloaded fraction of the optimizer", self.optimizer_offload)
         if self.imbalance < 1.0:
-            raise QuestionError(f"the imbalance factor is {self.imbalance}; the fullest rank has at least 1.0")
+            raise QuestionError(
+                f"the imbalance factor is {self.imbalance}; the fullest rank has at least 1.0"
+            )
 
 
 Framework = Literal["megatron-core", "megatron-lm", "megatron-bridge"]

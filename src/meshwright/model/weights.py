@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from meshwright.model.spec import (
     Attention,
@@ -30,6 +30,10 @@ from meshwright.model.spec import (
     Moe,
     Normalization,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Part = Literal["attn", "linear", "mamba", "mlp", "moe", "norm", "embedding", "head", "mtp", "vision", "other"]
 Grid = Literal["dense", "expert"]
@@ -70,7 +74,11 @@ def norm_elements(normalization: Normalization, width: int) -> int:
     return {"rms": 1, "layer": 2, "layer-no-bias": 1, "none": 0}[normalization] * width
 
 
-def padded_vocab(vocab: int, tp: int, divisible_by: int = 128) -> int:
+@overload
+def padded_vocab(vocab: int, tp: int, divisible_by: int = 128) -> int: ...
+@overload
+def padded_vocab(vocab: int, tp: NDArray[np.int64], divisible_by: int = 128) -> NDArray[np.int64]: ...
+def padded_vocab(vocab: int, tp: int | NDArray[np.int64], divisible_by: int = 128) -> int | NDArray[np.int64]:
     """Rows of the embedding as it is built: the next multiple of `divisible_by` * `tp`.
 
     Source: megatron/training, `make_vocab_size_divisible_by` (128 unless said otherwise).

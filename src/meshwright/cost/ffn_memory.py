@@ -1,0 +1,87 @@
+"""Activations of feed-forward parts: dense MLP and mixture of experts.
+
+Source: megatron/core/transformer/mlp.py and moe/ (experts.py, token_dispatcher.py, moe_utils.py, router.py):
+the probabilities are applied inside the experts' activation, so that tokens are kept once, as the permuted
+input of the first grouped GEMM; all-to-all and unpermute keep indices only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.cost.attention_memory import Part
+from meshwright.cost.sizes import BF16, BOOL, FP32, Sizes
+from meshwright.layout.table import Bools, Floats
+from meshwright.model.spec import Ffn, Mlp, Moe
+
+
+def ffn_part(x: Sizes, ffn: Ffn) -> Part:
+    """A feed-forward part, without the norm before it."""
+    match ffn:
+        case Mlp():
+            plain = mlp_part(x, ffn.ffn, gated=ffn.gated)
+            return _recomputed(plain, x.keys.recomputes("mlp"))
+        case Moe():
+            return _recomputed(_moe(x, ffn), x.keys.recomputes("moe"))
+
+
+def _recomputed(plain: Part, where: Bools) -> Part:
+    """The part where its inside is computed again: nothing is kept, all of it is needed at once."""
+    return Part(
+        kept=np.where(where, 0.0, plain.kept),
+        working=plain.working + np.where(where, plain.kept, 0.0),
+        hosted=np.where(where, 0.0, plain.hosted),
+    )
+
+
+def mlp_part(x: Sizes, ffn: float, *, gated: bool) -> Part:
+    """fc1's output (the activation's input) and the activation's output (fc2's input).
+
+    Backward peaks: fc2's gradient beside all that is kept, the activation's two gradients, or fc1's.
+    """
+    width = ffn / x.keys.tp
+    before, after = BF16 * (2 if gated else 1) * width * x.full, x.saved * width * x.full
+    unfused = BF16 * width * x.full * np.where(x.keys.flag(lambda e: not e.activation_fusion), gated, 0)
+    hidden = x.model.hidden
+    incoming = BF16 * hidden * x.sharded
+    wgrad = BF16 * hidden * width * x.own_wgrad
+    grad_after = BF16 * width * x.full
+    second = incoming + BF16 * hidden * x.gathered + grad_after + wgrad
+    activation = incoming + grad_after + before - after
+    first = incoming + BF16 * hidden * (x.gathered + x.full) + wgrad * (2 if gated else 1) - after - unfused
+    return Part(kept=before + after + unfused, working=np.maximum(np.maximum(second, activation), first))
+
+
+def routed_tokens(x: Sizes, moe: Moe) -> Floats:
+    """Rows that a rank's experts work on: each token top_k times, shared evenly times the imbalance. [Q]"""
+    capacity = x.keys.number(lambda e: e.capacity_factor or e.imbalance)
+    return moe.top_k * x.sharded * capacity * x.keys.etp
+
+
+def _moe(x: Sizes, moe: Moe) -> Part:
+    space = moe.latent or x.model.hidden
+    rows = routed_tokens(x, moe)
+    width = moe.ffn / x.keys.etp
+    before = BF16 * (2 if moe.gated else 1) * width * rows
+    # an activation that is no fused kernel keeps its own output beside the weighted one
+    unfused = np.where(
+        x.keys.flag(lambda e: not e.activation_fusion) | (not moe.gated), BF16 * width * rows, 0.0
+    )
+    after = x.saved * width * rows
+    act = x.keys.recomputes("moe_act")
+    permuted = x.saved * space * rows
+    router = (4 * FP32 + 2 * BOOL) * moe.experts * x.sharded
+    shared = _recomputed(mlp_part(x, moe.shared_ffn, gated=moe.gated), x.keys.recomputes("shared_experts"))
+    parallel = mlp_part(x, moe.parallel_ffn, gated=moe.gated)
+    latent = (BF16 + x.saved) * (moe.latent or 0) * x.sharded
+    experts = before + np.where(act, 0.0, after + unfused)
+    again = np.where(act, after + unfused, 0.0)
+    grad_rows, grad_after = BF16 * space * rows, BF16 * width * rows
+    incoming = BF16 * x.model.hidden * x.sharded
+    exchange = incoming + 2 * grad_rows
+    second = incoming + grad_rows + grad_after + again
+    activation = incoming + grad_after + before - np.where(act, 0.0, after)
+    working = np.maximum(np.maximum(exchange, second), activation)
+    part = Part(kept=permuted + experts + router + shared.kept + parallel.kept + latent, working=working)
+    offloaded = part.offload(permuted, x.keys.offloads("expert_fc1"))
+    return offloaded.offload(before, x.keys.offloads("moe_act"))

@@ -1,0 +1,186 @@
+"""State that a rank of each stage holds from step to step: weights, gradients, optimizer. Bytes.
+
+Source: megatron/core/distributed/param_and_grad_buffer.py, megatron/core/optimizer (distrib_optimizer.py,
+optimizer_config.py); Megatron-LM docs/user-guide/features/dist_optimizer.md (bf16, fp32 states: 6 + 12/d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.keys import Keys
+from meshwright.cost.parameters import RankParameters, adapter_parameters, embedding_copy, rank_parameters
+from meshwright.cost.precision import Recipe, recipe_for
+from meshwright.cost.question import Question
+from meshwright.cost.stages import StageView
+from meshwright.facts import load_json
+from meshwright.job.spec import Execution
+from meshwright.layout.stages import describe_kinds
+from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
+
+GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """State of N layouts at D stages. [N, D]
+
+    parameters  trained parameters of a rank [count]
+    update      bytes that the optimizer step needs beside the state: fp32 copies of low-precision gradients
+    unsharded   whole weights and gradients that FSDP gathers at a time [bytes]
+    host        optimizer state kept in host memory [bytes]
+    """
+
+    weights: Floats
+    gradients: Floats
+    optimizer: Floats
+    parameters: Floats
+    update: Floats
+    unsharded: Floats
+    host: Floats
+
+    @property
+    def total(self) -> Floats:
+        return self.weights + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shards:
+    """How many ranks share one copy of dense and expert state, and which parts of it they share. [N, 1]"""
+
+    dense: Floats
+    expert: Floats
+    weights: Bools
+    gradients: Bools
+    optimizer: Bools
+
+
+def rank_state(question: Question, table: LayoutTable, view: StageView, keys: Keys, held: Floats) -> State:
+    """State of every stage; `held` counts the blocks of each kind a stage holds. [N, D, K]"""
+    quantised_bytes = weight_bytes(question, table)
+    per_block = rank_parameters(question.model, keys.tp, keys.ep, keys.etp)
+    dense, expert, linear = _stage_sums(held, per_block, keys)
+    copies = embedding_copies(question, table, view, held)
+    dense = dense + copies * embedding_copy(question.model, keys.tp)[keys.of_row][:, None]
+    quantised = linear + expert
+    shards = _shards(table)
+    plain = 2.0 * (dense + expert - quantised) + quantised_bytes * quantised
+    if question.job.task == "lora":
+        adapters = _stage_sum(held, adapter_parameters(question.model, keys, question.job.lora_rank), keys)
+        trained_dense, trained_expert = adapters, np.zeros_like(expert)
+        plain = plain + 2.0 * adapters
+    else:
+        trained_dense, trained_expert = dense, expert
+    whole = trained_dense + trained_expert
+    share = trained_dense / shards.dense + trained_expert / shards.expert
+    grads = GRADIENT_BYTES[question.job.grad_dtype]
+    held_weights = plain * np.where(shards.weights, _mean_share(dense, expert, shards), 1.0)
+    gradients = grads * np.where(shards.gradients, share, whole)
+    optimizer = _state_bytes(question, quantised, trained_dense + trained_expert) * np.where(
+        shards.optimizer, share, whole
+    )
+    offloaded = table.flag([e.optimizer_offload for e in table.executions]).astype(float)[:, None]
+    low_precision = grads < 4 and question.job.optimizer != "adam-precision-aware"
+    return State(
+        weights=held_weights,
+        gradients=gradients,
+        optimizer=optimizer * (1 - offloaded),
+        parameters=whole,
+        update=np.where(shards.optimizer, share, whole) * (4.0 if low_precision else 0.0) * (1 - offloaded),
+        unsharded=_unsharded(table, plain, grads * whole, held, shards),
+        host=optimizer * offloaded,
+    )
+
+
+def weight_bytes(question: Question, table: LayoutTable) -> Floats:
+    """Bytes of a quantised linear layer's parameter: its copies that stay between steps. [N, 1]"""
+    recipe = recipe_for(question.job.precision, question.cluster.gpu)
+    return table.flag([kept_weight(recipe, e) for e in table.executions]).astype(float)[:, None]
+
+
+def kept_weight(recipe: Recipe, execution: Execution) -> float:
+    """Bytes a parameter: quantised copies, and the bf16 one unless only quantised weights are kept."""
+    said = execution.fp8_param_gather
+    only_quantised = recipe.low_precision_weights if said is None else said
+    return recipe.weight if only_quantised or not recipe.quantised else 2.0 + recipe.weight
+
+
+def _shards(table: LayoutTable) -> _Shards:
+    instances = table.flag([e.optimizer_instances for e in table.executions]).astype(float)[:, None]
+    fsdp = table.flag([e.fsdp for e in table.executions]).astype(bool)[:, None]
+    distributed = table.flag([e.distributed_optimizer for e in table.executions]).astype(bool)[:, None]
+    level = table.flag([_LEVEL[e.fsdp_sharding] for e in table.executions]).astype(int)[:, None]
+    dense, expert = (table.dp * table.cp)[:, None].astype(float), table.edp[:, None].astype(float)
+    return _Shards(
+        dense=np.maximum(dense / instances, 1.0),
+        expert=np.maximum(expert / instances, 1.0),
+        weights=fsdp & (level >= 3),
+        gradients=fsdp & (level >= 2),
+        optimizer=fsdp | distributed,
+    )
+
+
+_LEVEL = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+
+def _mean_share(dense: Floats, expert: Floats, shards: _Shards) -> Floats:
+    """Fraction of a stage's weights that one rank keeps when they are sharded."""
+    whole = np.maximum(dense + expert, 1.0)
+    return np.asarray((dense / shards.dense + expert / shards.expert) / whole)
+
+
+def _state_bytes(question: Question, linear: Floats, whole: Floats) -> Floats | float:
+    """Bytes a parameter of master weights and moments. Muon keeps one moment of what it orthogonalises."""
+    states = load_json("meshwright.cost", "memory.json")["optimizer_state"]
+    row = states[question.job.optimizer]
+    size = float(row["master"] + row["moments"])
+    if question.job.optimizer != "muon":
+        return size
+    adam = states["adam"]["master"] + states["adam"]["moments"]
+    matrices = np.clip(linear / np.maximum(whole, 1.0), 0.0, 1.0)
+    return np.asarray(adam + (size - adam) * matrices)
+
+
+def _unsharded(
+    table: LayoutTable, weights: Floats, gradients: Floats, held: Floats, shards: _Shards
+) -> Floats:
+    """FSDP: two layers' whole weights are gathered at a time, and one layer's (or two buffers of) gradients.
+
+    Source: megatron/core/distributed/fsdp (units of one layer, gathered one ahead; fsdp_double_buffer).
+    """
+    blocks = np.maximum(held.sum(axis=2), 1.0)
+    buffers = table.flag([2.0 if e.fsdp_double_buffer else 1.0 for e in table.executions]).astype(float)
+    gathered = np.where(shards.weights, 2.0 * weights, 0.0)
+    reduced = np.where(shards.gradients, buffers[:, None] * gradients, 0.0)
+    return np.asarray((gathered + reduced) / blocks)
+
+
+def _stage_sums(held: Floats, per_block: RankParameters, keys: Keys) -> tuple[Floats, Floats, Floats]:
+    dense, expert, linear = (
+        _stage_sum(held, x, keys) for x in (per_block.dense, per_block.expert, per_block.linear)
+    )
+    return dense, expert, linear
+
+
+def _stage_sum(held: Floats, per_block: Floats | Ints, keys: Keys) -> Floats:
+    """Sum over the blocks of a stage. [N, D, K] x [Q, K] -> [N, D]"""
+    rows = np.asarray(per_block, dtype=float)[keys.of_row]
+    return np.asarray(np.matmul(held, rows[:, :, None])[:, :, 0])
+
+
+def embedding_copies(question: Question, table: LayoutTable, view: StageView, held: Floats) -> Floats:
+    """Copies of the embedding matrix beyond the first stage's: a tied head's, and MTP's. [N, D]
+
+    Source: megatron/core/models/gpt/gpt_model.py (pre_process or mtp_process builds an embedding;
+    a tied output layer holds its own copy unless it shares the first stage).
+    """
+    has_embedding = held[:, :, view.kind("embedding")] > 0
+    copies = np.zeros_like(held[:, :, 0])
+    if question.model.tied:
+        copies += (held[:, :, view.kind("head")] > 0) & ~has_embedding
+    mtp = [i for i, kind in enumerate(describe_kinds(question.model)) if kind.role == "mtp"]
+    if mtp:
+        copies += (held[:, :, mtp].sum(axis=2) > 0) & ~has_embedding
+    return copies

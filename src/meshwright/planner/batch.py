@@ -1,0 +1,367 @@
+"""Runs from the rows of a table: one published or planned training run a row, in CSV columns.
+
+Columns (all optional but a model and a GPU kind): id, model, gpu, gpus, framework, task, precision, gbs,
+mbs, seq_len, tp, pp, vp, cp, ep, etp, dp, fsdp, sharding, recompute, dispatcher, other_settings; `layers`,
+`hidden`, `heads`, `query_groups`, `ffn`, `experts`, `topk`, `vocab` change the catalog model or replace it;
+`args_json` holds the arguments of a Megatron-LM run and then says everything. A second table, joined by
+`id`, adds execution settings of Megatron Bridge.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from meshwright.cluster.catalog import find_gpu
+from meshwright.cluster.parse import parse_cluster
+from meshwright.cluster.spec import Cluster
+from meshwright.cost.question import Question
+from meshwright.errors import MeshwrightError, QuestionError
+from meshwright.job.defaults import default_job
+from meshwright.job.spec import Execution, Job, Precision, Recompute, Stack
+from meshwright.job.stacks import default_execution
+from meshwright.layout.layout import Layout
+from meshwright.layout.pipeline import PipelineLayout, default_pipeline
+from meshwright.layout.table import LayoutTable
+from meshwright.model.catalog import find
+from meshwright.model.spec import Model
+from meshwright.planner.again import one_row
+from meshwright.planner.arguments import Setup, setup_from_arguments
+
+Row = Mapping[str, str]
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One row as a question with its layout; `table()` is what the cost functions take."""
+
+    id: str
+    question: Question
+    layout: Layout
+    execution: Execution
+    pipeline: PipelineLayout | None
+
+    def table(self) -> LayoutTable:
+        return one_row(self.question, self.layout, self.execution, self.pipeline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A row that describes no run that can be priced, and why."""
+
+    id: str
+    why: str
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; QuestionError where it is no table."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            csv.field_size_limit(10_000_000)
+            rows = [dict(row) for row, _ in zip(csv.DictReader(file), range(MOST_ROWS + 1), strict=False)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise QuestionError(f"{path} cannot be read as a CSV table: {error}") from None
+    if len(rows) > MOST_ROWS:
+        raise QuestionError(f"{path} has more than {MOST_ROWS:,} rows; split it")
+    return rows
+
+
+def read_batch(path: Path, settings: Path | None = None) -> Iterator[Run | Unreadable]:
+    """Every row of a table of runs, joined with its settings; a row that makes no sense says why."""
+    joined = {row.get("id", ""): row for row in read_rows(settings)} if settings is not None else {}
+    for number, row in enumerate(read_rows(path), start=1):
+        name = row.get("id") or f"row {number}"
+        try:
+            yield read_run(row, joined.get(name))
+        except MeshwrightError as error:
+            yield Unreadable(id=name, why=str(error))
+
+
+def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] | None = None) -> Run:
+    """The run of one row; QuestionError or LayoutError where it describes none.
+
+    models  models by name beside those of the catalog
+    """
+    name = row.get("id") or row.get("test_case") or row.get("model") or "run"
+    if said(row, "args_json"):
+        return _from_arguments(name, row)
+    if said(row, "hidden"):
+        return _run(name, row, setup_from_arguments(_arguments_of_columns(row)))
+    model = _model(row, models or {})
+    layout, pipeline = _layout(row, model, settings or {})
+    cluster = _cluster(row, layout)
+    precision = _precision(row, settings or {}, cluster)
+    task = said(row, "task") or ("lora" if "lora" in _hints(row) else "pretrain")
+    job, _ = default_job(
+        [model.name],
+        cluster.gpu,
+        cluster.world,
+        task=task,  # type: ignore[arg-type]
+        precision=precision,
+        max_position=model.max_position,
+        seq_length=_whole(row, "seq_len"),
+        global_batch=_whole(row, "gbs") or layout.mbs * layout.dp(cluster.world) * (_whole(row, "ga") or 1),
+    )
+    bridge = "bridge" in row.get("framework", "") or "nemo" in row.get("framework", "")
+    stack = Stack(framework="megatron-bridge" if bridge else "megatron-lm")
+    execution = _execution(
+        row, settings or {}, default_execution(stack, cluster.gpu, model.is_moe, precision)
+    )
+    if "optimizer_offload" in _hints(row) and (share := re.search(r"opt(\d+)", _hints(row))):
+        execution = replace(execution, optimizer_offload=int(share.group(1)) / 100)
+    job = _job(job, row, settings or {})
+    question = Question(model=model, cluster=cluster, job=job, stack=stack)
+    return Run(id=name, question=question, layout=layout, execution=execution, pipeline=pipeline)
+
+
+def said(row: Row, name: str) -> str:
+    """A cell, empty where it is missing or a question mark."""
+    value = (row.get(name) or "").strip()
+    return "" if value in ("?", "-", "None", "none", "nan") else value
+
+
+def _whole(row: Row, name: str) -> int | None:
+    text = said(row, name)
+    if not text:
+        return None
+    try:
+        return int(float(text))
+    except ValueError:
+        raise QuestionError(f"column {name} is {text[:40]!r}; it must be a whole number") from None
+
+
+def _hints(row: Row) -> str:
+    return " ".join(row.get(name) or "" for name in ("other_settings", "notes", "precision", "model")).lower()
+
+
+def _from_arguments(name: str, row: Row) -> Run:
+    try:
+        given: dict[str, Any] = json.loads(row["args_json"])
+    except json.JSONDecodeError as error:
+        raise QuestionError(f"args_json of {name} is not JSON: {error}") from None
+    vocab = _whole(row, "vocab")
+    return _run(name, row, setup_from_arguments(given, **({"vocab": vocab} if vocab else {})))
+
+
+def _run(name: str, row: Row, setup: Setup) -> Run:
+    cluster = _cluster(row, setup.layout)
+    question = Question(
+        model=setup.model, cluster=cluster, job=setup.job, stack=Stack(framework="megatron-lm")
+    )
+    return Run(
+        id=name, question=question, layout=setup.layout, execution=setup.execution, pipeline=setup.pipeline
+    )
+
+
+def _arguments_of_columns(row: Row) -> dict[str, Any]:
+    """Megatron-LM's arguments from columns of the same meaning; Llama's form unless the row is a GPT."""
+    names = {
+        "layers": "num-layers", "hidden": "hidden-size", "heads": "num-attention-heads",
+        "query_groups": "num-query-groups", "ffn": "ffn-hidden-size", "experts": "num-experts",
+        "topk": "moe-router-topk", "seq_len": "seq-length", "vocab": "vocab-size", "mbs": "micro-batch-size",
+        "gbs": "global-batch-size", "tp": "tensor-model-parallel-size", "pp": "pipeline-model-parallel-size",
+        "cp": "context-parallel-size", "ep": "expert-model-parallel-size", "etp": "expert-tensor-parallel-size",
+        "dispatcher": "moe-token-dispatcher-type", "recompute": "recompute-granularity",
+        "recompute_modules": "recompute-modules", "fp8_recipe": "fp8-recipe", "fp8": "fp8-format",
+        "transformer_impl": "transformer-impl", "attention_backend": "attention-backend",
+        "dist_opt": "use-distributed-optimizer", "sp": "sequence-parallel", "fsdp": "use-megatron-fsdp",
+    }  # fmt: skip
+    given: dict[str, Any] = {name: row[column] for column, name in names.items() if said(row, column)}
+    given["group-query-attention"] = bool(said(row, "query_groups"))
+    given["bf16"] = True
+    chunks = _whole(row, "vp")
+    if chunks and "CI" in row.get("framework", "CI"):
+        given["num-layers-per-virtual-pipeline-stage"] = chunks
+    elif chunks:
+        given["num-virtual-stages-per-pipeline-rank"] = chunks
+    if "gpt" not in (row.get("model_family") or row.get("test_case") or "").lower():
+        given |= {
+            "swiglu": True, "normalization": "RMSNorm", "position-embedding-type": "rope",
+            "disable-bias-linear": True, "untie-embeddings-and-output-weights": True, "hidden-dropout": 0,
+            "attention-dropout": 0, "no-create-attention-mask-in-dataloader": True,
+        }  # fmt: skip
+    return given
+
+
+def _model(row: Row, models: Mapping[str, Model]) -> Model:
+    name = said(row, "model_key") if said(row, "model_key") in models else said(row, "model")
+    if not name:
+        raise QuestionError("the row names no model")
+    model = models.get(name) or find(re.sub(r"\(.*?\)", " ", name).strip())
+    layers = _whole(row, "layers")
+    return with_layers(model, layers) if layers and layers != model.num_layers else model
+
+
+def with_layers(model: Model, layers: int) -> Model:
+    """The model cut to `layers` layers, or grown with more of its last kind."""
+    pattern = (model.pattern + (model.pattern[-1],) * max(layers - model.num_layers, 0))[:layers]
+    used = sorted({*pattern, *model.mtp})
+    return replace(
+        model,
+        kinds=tuple(model.kinds[kind] for kind in used),
+        pattern=tuple(used.index(kind) for kind in pattern),
+        mtp=tuple(used.index(kind) for kind in model.mtp),
+    )
+
+
+def _cluster(row: Row, layout: Layout) -> Cluster:
+    """The row's GPUs; where no number is given, its data parallel size, or whole nodes that the layout fills."""
+    kind = re.sub(r"\(.*?\)|\?.*", "", said(row, "gpu") or "H100").strip()
+    gpu, memory = _gpu(kind)
+    world = _whole(row, "gpus") or (_whole(row, "dp") or 0) * layout.pp * layout.dense_grid
+    if not world:
+        step = math.lcm(layout.min_gpus, find_gpu(gpu).gpus_per_node)
+        world = step if step <= 8 * layout.min_gpus else layout.min_gpus
+    return parse_cluster(f"{world}x{gpu}", gpu_memory_gb=memory)
+
+
+def _gpu(kind: str) -> tuple[str, float | None]:
+    """A known GPU's name and, where the row's variant has another memory, that [GiB that torch reports]."""
+    parts = kind.split("-")
+    for length in range(len(parts), 0, -1):
+        short = "-".join(parts[:length])
+        try:
+            find_gpu(short)
+        except QuestionError:
+            continue
+        size = re.search(r"(\d+)GB", kind)
+        # torch sees about 0.98 GiB of each of a vendor's GB
+        return short, int(size.group(1)) * 0.98 if length < len(parts) and size else None
+    find_gpu(kind)
+    return kind, None
+
+
+def _layout(row: Row, model: Model, settings: Row) -> tuple[Layout, PipelineLayout | None]:
+    tp, pp, vpp = (_whole(row, name) or 1 for name in ("tp", "pp", "vp"))
+    pp, vpp = max(pp, 1), max(vpp, 1)
+    if vpp > 1 and pp == 1:
+        vpp = 1
+    ep = _whole(row, "ep") or 1 if model.is_moe else 1
+    layout = Layout(
+        tp=tp, pp=pp, vpp=vpp, cp=_whole(row, "cp") or 1, ep=ep, mbs=_whole(row, "mbs") or 1,
+        etp=_whole(row, "etp") or _whole(settings, "expert_tensor_parallel_size") or 1, sp=tp > 1,
+    )  # fmt: skip
+    text = said(settings, "pipeline_layout")
+    mtp = len(model.mtp)
+    if text and pp > 1:
+        pipeline = PipelineLayout.parse(text, pp)
+        pipeline.validate(model.num_layers, mtp)
+        return replace(layout, vpp=pipeline.vpp), pipeline
+    ends = [settings.get(f"account_for_{end}_in_pp") == "True" for end in ("embedding", "loss")]
+    if any(ends) and (model.num_layers + sum(ends)) % (pp * vpp) == 0:
+        return layout, PipelineLayout.account(model.num_layers, pp, vpp, ends[0], ends[1], mtp)
+    if default_pipeline(model, pp, vpp) is None and pp > 1:
+        raise QuestionError(f"{model.num_layers} layers have no split over pp {pp} x vpp {vpp}")
+    return layout, None
+
+
+def _precision(row: Row, settings: Row, cluster: Cluster) -> Precision:
+    preset, text = said(settings, "mixed_precision_preset"), said(row, "precision").lower()
+    for words, name in (
+        ("mxfp8", "mxfp8"), ("nvfp4", "nvfp4"), ("fp8_current", "fp8-current"), ("fp8_subchannel", "fp8-block"),
+    ):  # fmt: skip
+        if words in preset or words in text:
+            return name  # type: ignore[return-value]
+    if "fp4" in text:
+        return "nvfp4"
+    if "fp8" in text:
+        current = "bridge" in row.get("framework", "") or "tensorwise" in text or "rowwise" in text
+        return "fp8-current" if current else "fp8"
+    return "fp16" if text == "fp16" else "bf16"
+
+
+def _job(job: Job, row: Row, settings: Row) -> Job:
+    """Gradient and optimizer number formats that the settings state."""
+    changes: dict[str, Any] = {}
+    if said(settings, "grad_reduce_in_fp32") == "False" or "bridge" in row.get("framework", ""):
+        changes["grad_dtype"] = "bf16"
+    if said(settings, "grad_reduce_in_fp32") == "True":
+        changes["grad_dtype"] = "fp32"
+    if said(settings, "use_precision_aware_optimizer") == "True":
+        changes["optimizer"] = "adam-precision-aware"
+    if "muon" in (row.get("notes") or "").lower().split(":")[0]:
+        changes["optimizer"] = "muon"
+    return replace(job, **changes)
+
+
+def _execution(row: Row, settings: Row, usual: Execution) -> Execution:
+    """Execution flags of the row and its settings over what the stack usually does."""
+    changes: dict[str, Any] = {"recompute": _recompute(row, settings)}
+    sharding = said(row, "sharding").lower()
+    changes["fsdp"] = (
+        said(settings, "use_megatron_fsdp") == "True"
+        or sharding.startswith("fsdp")
+        or "fsdp" in row.get("framework", "").lower()
+        or (_whole(row, "fsdp") or 0) > 1
+    )
+    if "dist_opt=false" in sharding:
+        changes["distributed_optimizer"] = False
+    dispatcher = (
+        said(settings, "moe_flex_dispatcher_backend")
+        or said(settings, "moe_token_dispatcher_type").split(" ")[0]
+    )
+    hinted = next(
+        (name for name in ("hybridep", "deepep", "allgather", "alltoall") if name in _hints(row)), ""
+    )
+    dispatcher = hinted or dispatcher
+    if dispatcher in ("allgather", "alltoall", "deepep", "hybridep"):
+        changes["dispatcher"] = dispatcher
+    if said(settings, "cpu_offloading_num_layers"):
+        changes["cpu_offload_layers"] = _whole(settings, "cpu_offloading_num_layers")
+    if said(settings, "fsdp_double_buffer") == "True":
+        changes["fsdp_double_buffer"] = True
+    graphs = said(settings, "cuda_graph_impl")
+    if graphs:
+        scope = said(settings, "cuda_graph_scope")
+        whole = graphs == "full_iteration" or "full_iteration" in scope
+        changes["cuda_graphs"] = (
+            "full"
+            if whole
+            else "moe"
+            if "moe" in scope
+            else "attn"
+            if graphs == "transformer_engine"
+            else "none"
+        )
+    overlap = said(settings, "moe_a2a_overlap")
+    if overlap:
+        kinds = set(usual.overlaps) - {"ep"} | ({"ep"} if overlap == "True" else set())
+        changes["overlaps"] = frozenset(kinds)
+    if said(settings, "te_op_fuser") == "True":
+        changes["grouped_mlp_fusion"] = True
+    if said(row, "moe_mode") == "tokendrop":
+        changes["capacity_factor"] = 1.0
+    if "optimizer_cpu_offload=true" in _hints(row):
+        changes["optimizer_offload"] = 1.0
+    return replace(usual, **changes)
+
+
+def _recompute(row: Row, settings: Row) -> Recompute:
+    if said(settings, "recompute_granularity") or said(settings, "recompute_modules"):
+        modules = tuple(re.findall(r"\w+", said(settings, "recompute_modules")))
+        granularity = said(settings, "recompute_granularity").split(" ")[0] or "selective"
+        if granularity == "full":
+            return Recompute(granularity="full")
+        return Recompute(granularity="selective", modules=modules)
+    number = _whole(settings, "recompute_num_layers")
+    if number:
+        return Recompute(granularity="full", method="block", num_layers=number)
+    text = said(row, "recompute").lower()
+    full = re.match(r"full(?:\s+(uniform|block))?(?:\s+(\d+))?", text)
+    if full:
+        method: Literal["uniform", "block"] = "block" if full.group(1) == "block" else "uniform"
+        return Recompute(granularity="full", method=method, num_layers=int(full.group(2) or 1))
+    modules = tuple(name for name in re.findall(r"[a-z_]+", text) if name in MODULES)
+    if modules:
+        return Recompute(granularity="selective", modules=modules)
+    return Recompute(granularity="selective", modules=("core_attn",)) if "selective" in text else Recompute()
+
+
+MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
