@@ -50,7 +50,9 @@ def _first_line(problem: BaseException) -> str:
 def guard(text: str, file: str) -> None:
     """QuestionError for a document that no config looks like."""
     if len(text) > MAX_DOCUMENT:
-        raise QuestionError(f"{file} has {len(text):,} characters; a config of more than {MAX_DOCUMENT:,} is not read")
+        raise QuestionError(
+            f"{file} has {len(text):,} characters; a config of more than {MAX_DOCUMENT:,} is not read"
+        )
     depth = deepest = 0
     for char in text:
         if char in "[{":
@@ -58,7 +60,11 @@ def guard(text: str, file: str) -> None:
             deepest = max(deepest, depth)
         elif char in "]}":
             depth = max(0, depth - 1)
-    if deepest > MAX_DEPTH or re.search(r"(?:[-?:] ){40}", text) or re.search(r"^[ ]{600}", text, re.MULTILINE):
+    if (
+        deepest > MAX_DEPTH
+        or re.search(r"(?:[-?:] ){40}", text)
+        or re.search(r"^[ ]{600}", text, re.MULTILINE)
+    ):
         raise QuestionError(f"{file} is nested too deeply for a config")
 
 
@@ -106,9 +112,7 @@ def toml_document(text: str, file: str) -> Flat:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
         raise QuestionError(f"{file} is not TOML: {_first_line(problem)}") from None
     lines = dict(_toml_lines(text))
-    return {
-        name: Value(value, Source(file=file, line=lines.get(name))) for name, value in flattened(tree)
-    }
+    return {name: Value(value, Source(file=file, line=lines.get(name))) for name, value in flattened(tree)}
 
 
 def _toml_lines(text: str) -> Iterator[tuple[str, int]]:

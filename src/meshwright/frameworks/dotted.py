@@ -70,7 +70,9 @@ def _whole(value: Value | None) -> Value | None:
     return value if good else None
 
 
-def overrides(words: Iterable[Text], unknowns: Unknowns) -> tuple[dict[str, Value], list[Unknown], list[Text]]:
+def overrides(
+    words: Iterable[Text], unknowns: Unknowns
+) -> tuple[dict[str, Value], list[Unknown], list[Text]]:
     """Hydra words `a.b=c`, `+a.b=c`, `++a.b=c`, `~a.b`: (values, open values, the other words)."""
     found: dict[str, Value] = {}
     open_: list[Unknown] = []
@@ -78,7 +80,11 @@ def overrides(words: Iterable[Text], unknowns: Unknowns) -> tuple[dict[str, Valu
     for word in words:
         name, equals, value = word.partition("=")
         key = name.plain.lstrip("+~").strip("'\"")
-        if not equals or word.plain.startswith("-") or not key.replace(".", "").replace("_", "").replace("/", "").isalnum():
+        if (
+            not equals
+            or word.plain.startswith("-")
+            or not key.replace(".", "").replace("_", "").replace("/", "").isalnum()
+        ):
             rest.append(word)
             continue
         read = value_of(key, value, unknowns)

@@ -124,5 +124,7 @@ def resolved(flat: Flat, environment: Mapping[str, str]) -> tuple[Flat, dict[str
         try:
             done[path] = resolver.resolve(path, value)
         except Open as missing:
-            open_[path] = Unknown(option=path, needs=missing.names, how=supply(missing.names), line=value.line)
+            open_[path] = Unknown(
+                option=path, needs=missing.names, how=supply(missing.names), line=value.line
+            )
     return done, open_

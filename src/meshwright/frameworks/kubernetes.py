@@ -82,7 +82,11 @@ def _manifest(flat: Flat, pods: list[tuple[str, str]], maps: Mapping[str, Flat],
 
 def _gpus(flat: Flat, container: str) -> Value | None:
     """nprocPerNode, else the GPUs that the container asks for."""
-    for path in ("spec.nprocPerNode", f"{container}.resources.limits.nvidia.com/gpu", f"{container}.resources.requests.nvidia.com/gpu"):
+    for path in (
+        "spec.nprocPerNode",
+        f"{container}.resources.limits.nvidia.com/gpu",
+        f"{container}.resources.requests.nvidia.com/gpu",
+    ):
         value = flat.get(path)
         if value is not None and str(value.value).isdigit():
             return Value(int(str(value.value)), value.source)
@@ -104,7 +108,11 @@ def _text(value: Value, file: str) -> Text:
         return Text.of(plain, Mark(file, value.line or 0))
     start = (value.line or 0) + 1
     ends = ["\n"] * (len(lines) - 1) + [""]
-    return Text(tuple((line + end, Mark(file, start + n)) for n, (line, end) in enumerate(zip(lines, ends, strict=True))))
+    return Text(
+        tuple(
+            (line + end, Mark(file, start + n)) for n, (line, end) in enumerate(zip(lines, ends, strict=True))
+        )
+    )
 
 
 def _environment(flat: Flat, container: str, file: str) -> dict[str, Text]:
@@ -119,9 +127,7 @@ def _environment(flat: Flat, container: str, file: str) -> dict[str, Text]:
     return found
 
 
-def _mounted(
-    flat: Flat, pod: str, container: str, maps: Mapping[str, Flat], file: str
-) -> dict[str, Text]:
+def _mounted(flat: Flat, pod: str, container: str, maps: Mapping[str, Flat], file: str) -> dict[str, Text]:
     """Files of ConfigMaps at their mount paths."""
     volumes: dict[object, Flat] = {}
     for number in range(50):
@@ -160,7 +166,9 @@ def manifest(plan: Plan, words: list[str]) -> str:
     tree = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": {"name": "".join(c if c.isalnum() else "-" for c in plan.name.lower()).strip("-") or "train"},
+        "metadata": {
+            "name": "".join(c if c.isalnum() else "-" for c in plan.name.lower()).strip("-") or "train"
+        },
         "spec": {"nprocPerNode": str(plan.gpus_per_node), "pytorchReplicaSpecs": specs},
     }
     return scripts.comment(plan.heading) + yaml.safe_dump(tree, sort_keys=False)
@@ -172,5 +180,3 @@ def _joined(words: list[str]) -> list[str]:
     for line in scripts.grouped(words):
         out += [f"{line[0]}={line[1]}"] if len(line) == 2 else line
     return out
-
-

@@ -134,7 +134,10 @@ def _options(
             at += 1
         else:
             count = entry.get("count", {}).get(word, 1)
-            options[key_of(word)] = (min(at + 1, len(words) - 1), words[at + 1] if at + 1 < len(words) else "")
+            options[key_of(word)] = (
+                min(at + 1, len(words) - 1),
+                words[at + 1] if at + 1 < len(words) else "",
+            )
             at += 1 + count
     return options, at, module, assignments
 

@@ -15,7 +15,17 @@ from meshwright.frameworks.recipes import model_of_recipe, recipe
 from meshwright.frameworks.spelling import spelled
 from meshwright.frameworks.world import launcher_of
 
-GROUPS = ("model", "train", "dataset", "optimizer", "scheduler", "checkpoint", "ddp", "logger", "comm_overlap")
+GROUPS = (
+    "model",
+    "train",
+    "dataset",
+    "optimizer",
+    "scheduler",
+    "checkpoint",
+    "ddp",
+    "logger",
+    "comm_overlap",
+)
 CONFIG_FLAGS = ("--config-file", "--config_file", "--config", "--yaml")
 RECIPE_FLAGS = ("--recipe", "--recipe-name", "--recipe_name", "--model-recipe-name", "-r")
 
@@ -33,7 +43,11 @@ def matches_document(flat: Flat) -> bool:
     """`model` with parallel sizes beside `train`, and nothing of NeMo's trainer."""
     sizes = [name for name in flat if name.startswith("model.") and name.endswith("_parallel_size")]
     groups = {name.split(".")[0] for name in flat}
-    return (bool(sizes) or "model.num_layers" in flat) and "trainer" not in groups and bool(groups & set(GROUPS[1:]))
+    return (
+        (bool(sizes) or "model.num_layers" in flat)
+        and "trainer" not in groups
+        and bool(groups & set(GROUPS[1:]))
+    )
 
 
 def read_command(command: Command) -> Reading:
@@ -90,7 +104,9 @@ def read_python(text: str, file: str) -> list[Reading]:
     readings: list[Reading] = []
     for config in python_config.read(text, file):
         reading = read_document(config.flat, {})
-        reading = replace(reading, label=config.name, notes=config.notes, options={**config.plain, **reading.options})
+        reading = replace(
+            reading, label=config.name, notes=config.notes, options={**config.plain, **reading.options}
+        )
         readings.append(with_recipe(reading, config.recipe))
     return readings
 
@@ -140,4 +156,7 @@ def _recipe_for(plan: Plan) -> str:
     """Name of a recipe that trains this model; the model's own name where none ships."""
     from meshwright.frameworks.recipes import recipe_of_model
 
-    return recipe_of_model(plan.model) or f"{plan.model.rsplit('/', 1)[-1].lower().replace('-', '_')}_pretrain_config"
+    return (
+        recipe_of_model(plan.model)
+        or f"{plan.model.rsplit('/', 1)[-1].lower().replace('-', '_')}_pretrain_config"
+    )

@@ -11,7 +11,7 @@ from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import json_document
 from meshwright.frameworks.megatron_lm import reading_of, words_of
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Note, Reading, Value
+from meshwright.frameworks.reading import Note, Plain, Reading, Value
 
 
 def matches_command(command: Command) -> bool:
@@ -26,7 +26,12 @@ def read_command(command: Command) -> Reading:
     full = options.pop("recompute_full", None)
     if full is not None:
         # --checkpoint-activations is full recompute of one layer at a time.
-        for name, value in {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}.items():
+        whole: dict[str, Plain] = {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        }
+        for name, value in whole.items():
             options.setdefault(name, Value(value, full.source))
     config = options.pop("deepspeed_config", None)
     notes = _batch_notes(command, options, config)
@@ -43,7 +48,10 @@ def _batch_notes(command: Command, options: dict[str, Value], config: Value | No
     except QuestionError:
         return ()
     notes: list[Note] = []
-    pairs = (("train_batch_size", "global_batch_size"), ("train_micro_batch_size_per_gpu", "micro_batch_size"))
+    pairs = (
+        ("train_batch_size", "global_batch_size"),
+        ("train_micro_batch_size_per_gpu", "micro_batch_size"),
+    )
     for key, option in pairs:
         ours, theirs = options.get(option), stated.get(key)
         if ours is None or theirs is None or ours.value == theirs.value or not isinstance(theirs.value, int):

@@ -22,7 +22,11 @@ def matches_command(command: Command) -> bool:
     name = os.path.basename(command.program)
     task = bool(command.words) and command.words[0] in TASKS
     sizes = any("tensor_model_parallel_size" in word for word in command.words)
-    return (name == "megatron" and task) or "swift/cli" in command.program or (name == "swift" and task and sizes)
+    return (
+        (name == "megatron" and task)
+        or "swift/cli" in command.program
+        or (name == "swift" and task and sizes)
+    )
 
 
 def read_command(command: Command) -> Reading:
@@ -65,5 +69,3 @@ def files(plan: Plan) -> dict[str, str]:
     environment = {**plan.environment, **ranks}
     lines = [["--model", plan.model], *words_of(plan.options)]
     return {"train.sh": scripts.script(replace(plan, environment=environment), "megatron pt", lines)}
-
-

@@ -75,8 +75,12 @@ def read_python(text: str, file: str) -> list[Reading]:
         reading = read_document(config.flat, {})
         counts = {RENAMED.get(name, name): value for name, value in config.plain.items()}
         nodes = _first(counts.get("nodes"), config.flat.get("trainer.num_nodes"))
-        per_node = _first(counts.get("gpus_per_node"), config.flat.get("trainer.devices"), counts.get("devices"))
-        strategy = {name: value for name, value in config.plain.items() if name.endswith(("_size", "_parallel"))}
+        per_node = _first(
+            counts.get("gpus_per_node"), config.flat.get("trainer.devices"), counts.get("devices")
+        )
+        strategy = {
+            name: value for name, value in config.plain.items() if name.endswith(("_size", "_parallel"))
+        }
         model = model_of_recipe(f"{config.recipe.value}_recipe") if config.recipe else None
         readings.append(
             replace(
@@ -104,5 +108,3 @@ def files(plan: Plan) -> dict[str, str]:
     if flat.pop("model.use_distributed_optimizer", None):
         flat["model.optim.name"] = "distributed_fused_adam"
     return {"config.yaml": yaml_text(nested(flat), plan.heading)}
-
-

@@ -9,7 +9,7 @@ from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
 from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Reading, Value
+from meshwright.frameworks.reading import Plain, Reading, Value
 
 
 def matches_command(command: Command) -> bool:
@@ -41,7 +41,11 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     checkpointing = options.pop("activation_checkpointing", None)
     if checkpointing is not None and checkpointing.value is True:
         # megatron_policy_worker.py turns the switch into full recompute, one layer at a time.
-        full = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+        full: dict[str, Plain] = {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        }
         for name, value in full.items():
             options.setdefault(name, Value(value, checkpointing.source))
     packed = flat.get("policy.sequence_packing.enabled")

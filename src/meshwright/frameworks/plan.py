@@ -44,14 +44,16 @@ class Plan:
     def heading(self) -> str:
         """Comment lines that say what this is and why."""
         short = {short: self.options.get(name) for short, name in table()["short"].items()}
-        shown = " ".join(f"{k.upper()}{v}" for k, v in short.items() if k in ("tp", "pp", "vpp", "cp", "ep", "etp") and v)
+        shown = " ".join(
+            f"{k.upper()}{v}" for k, v in short.items() if k in ("tp", "pp", "vpp", "cp", "ep", "etp") and v
+        )
         where = f"{self.nodes} nodes x {self.gpus_per_node} {self.gpu or 'GPUs'}"
         return "\n".join([f"{self.model or self.name}: {shown or 'DP only'} on {where}", *self.reasons])
 
 
 LEFT_OUT = frozenset(
-    """ffn_widths has_dense_layers task world_size gpus_per_node nvlink_domain gpu_name gpu_architecture
-    compute_capability pipeline_dtype batch_p2p_comm order""".split()
+    {"ffn_widths", "has_dense_layers", "task", "world_size", "gpus_per_node", "nvlink_domain", "gpu_name"}
+    | {"gpu_architecture", "compute_capability", "pipeline_dtype", "batch_p2p_comm", "order"}
 )
 """Options that only rules read: no framework has a word for them."""
 

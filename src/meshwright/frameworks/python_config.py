@@ -46,7 +46,9 @@ class PythonConfig:
 def tree_of(text: str, file: str) -> ast.Module:
     """Syntax tree of a Python file; QuestionError where it is none."""
     if len(text) > MAX_PYTHON:
-        raise QuestionError(f"{file} has {len(text):,} characters; a config of more than {MAX_PYTHON:,} is not read")
+        raise QuestionError(
+            f"{file} has {len(text):,} characters; a config of more than {MAX_PYTHON:,} is not read"
+        )
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
@@ -80,11 +82,15 @@ def read(text: str, file: str) -> list[PythonConfig]:
     return kept
 
 
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Mapping[str, Value], file: str) -> dict[str, Value]:
+def _parameters(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Mapping[str, Value], file: str
+) -> dict[str, Value]:
     """Defaults of a function's parameters."""
     arguments = [*node.args.posonlyargs, *node.args.args]
     pairs = list(zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True))
-    pairs += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None]
+    pairs += [
+        (a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None
+    ]
     found: dict[str, Value] = {}
     for argument, default in pairs:
         value = _value(default, scope, file)
@@ -99,7 +105,7 @@ def _statements(body: list[ast.stmt], scope: dict[str, Value], config: PythonCon
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            targets: list[ast.expr] = [*node.targets] if isinstance(node, ast.Assign) else [node.target]
             if node.value is not None:
                 _assign(targets, node.value, scope, config, file)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -198,13 +204,17 @@ def _binary(node: ast.BinOp, scope: Mapping[str, Value], file: str) -> Value | N
     if left is None or right is None:
         return None
     a, b = left.value, right.value
-    source = next((v.source for v in (left, right) if v.source.kind == "argument"), Source(file=file, line=node.lineno))
+    source = next(
+        (v.source for v in (left, right) if v.source.kind == "argument"), Source(file=file, line=node.lineno)
+    )
     if isinstance(a, tuple) and isinstance(b, int) and isinstance(node.op, ast.Mult):
         return Value(a * b, source) if len(a) * b <= 10_000 else None
     if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
         return Value(a + b, source)
     apply = OPERATORS.get(type(node.op))
-    numbers = isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a) < 2**63 and abs(b) < 2**63
+    numbers = (
+        isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a) < 2**63 and abs(b) < 2**63
+    )
     if apply is None or not numbers:
         return None
     try:
@@ -229,14 +239,14 @@ def _late_environment(module: ast.Module) -> tuple[Note, ...]:
         for target in node.targets:
             if not (isinstance(target, ast.Subscript) and (_dotted(target.value) or "").endswith("environ")):
                 continue
-            key = target.slice.value if isinstance(target.slice, ast.Constant) else "a variable"
-            if started is not None and str(key).startswith(("CUDA", "NCCL", "PYTORCH", "NVTE", "NUM_OF_HYBRID")):
+            key = str(target.slice.value) if isinstance(target.slice, ast.Constant) else "a variable"
+            if started is not None and key.startswith(("CUDA", "NCCL", "PYTORCH", "NVTE", "NUM_OF_HYBRID")):
                 notes.append(
                     Note(
                         id="environment-after-cuda",
                         severity="warn",
-                        message=f"{key} is set on line {node.lineno}, after CUDA has started on line {started}: "
-                        "it has no effect, for it must be set before CUDA init",
+                        message=f"{key} is set on line {node.lineno}, after CUDA has started on line "
+                        f"{started}, and has no effect: it must be set before CUDA init",
                         fix=f"export {key} in the shell that starts the training",
                         line=node.lineno,
                     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from meshwright.errors import QuestionError
@@ -14,10 +15,13 @@ from meshwright.frameworks.adapters import ADAPTERS, Adapter, adapter, names
 from meshwright.frameworks.commands import Command, source_of
 from meshwright.frameworks.gpus import gpu_in
 from meshwright.frameworks.reading import Note, Reading, Unknown, Value
+from meshwright.frameworks.shell import builtins
 from meshwright.frameworks.shell.evaluate import Shell
 from meshwright.frameworks.shell.files import Files, read_plain
+from meshwright.frameworks.shell.problems import Problem
 from meshwright.frameworks.shell.script import MAX_SOURCE, text_of_file
-from meshwright.frameworks.shell.state import State
+from meshwright.frameworks.shell.signals import Signal
+from meshwright.frameworks.shell.state import OutOfBudget, State
 from meshwright.frameworks.shell.text import Mark, Text
 from meshwright.frameworks.starting import command_of, distinct, numbered
 
@@ -160,10 +164,8 @@ def _read_manifests(
         files = Files.of(job.files, root or Path())
         shell = Shell(files, State(variables=dict(job.environment), exported=set(job.environment)))
         _give(shell.state, given)
-        from meshwright.frameworks.shell import builtins
-
         if job.words:
-            _guarded(shell, lambda job=job, shell=shell: builtins.external(shell, list(job.words), {}))
+            _guarded(shell, partial(builtins.external, shell, list(job.words), {}))
         for reading in _readings_of(shell, given):
             launcher = world.from_counts(
                 job.nodes or reading.launcher.nodes,
@@ -176,13 +178,10 @@ def _read_manifests(
     return readings
 
 
-def _guarded(shell: Shell, work: object) -> None:
-    from meshwright.frameworks.shell.evaluate import Exit, Problem, Return
-    from meshwright.frameworks.shell.state import OutOfBudget
-
+def _guarded(shell: Shell, work: Callable[[], object]) -> None:
     try:
-        work()  # type: ignore[operator]
-    except (Exit, Return):
+        work()
+    except Signal:
         return
     except (OutOfBudget, RecursionError):
         shell.problems.append(Problem("the script does more than a launch script can; reading stopped"))
@@ -196,7 +195,9 @@ def _give(state: State, given: Given) -> None:
     if given.arguments:
         last = min(max(given.arguments), 200)
         texts = [given.arguments.get(number, "") for number in range(1, last + 1)]
-        state.positional = [Text.of(t, Mark(f"--arg {n}", 0, "given", f"--arg {n}")) for n, t in enumerate(texts, 1)]
+        state.positional = [
+            Text.of(t, Mark(f"--arg {n}", 0, "given", f"--arg {n}")) for n, t in enumerate(texts, 1)
+        ]
         state.arguments_given = True
 
 
@@ -235,9 +236,7 @@ def _readings_of(shell: Shell, given: Given) -> list[Reading]:
     pairs = [(command, _command_adapter(command, given.framework)) for command in distinct(commands)]
     known = [(command, chosen) for command, chosen in pairs if chosen is not None]
     labelled = numbered([command for command, _ in known])
-    return [
-        _finished(command, chosen, shell) for command, (_, chosen) in zip(labelled, known, strict=True)
-    ]
+    return [_finished(command, chosen, shell) for command, (_, chosen) in zip(labelled, known, strict=True)]
 
 
 def _command_adapter(command: Command, framework: str | None) -> Adapter | None:
@@ -286,12 +285,12 @@ def _gpu_of(command: Command) -> Value | None:
 def read_command(words: Sequence[str], given: Given | None = None, root: Path | None = None) -> list[Reading]:
     """The run that a live command starts (`check -- torchrun ... pretrain_gpt.py ...`)."""
     given = given or Given()
-    from meshwright.frameworks.shell import builtins
-
     state = State()
     _give(state, given)
     shell = Shell(Files(root or Path(), {}), state)
-    texts = [Text.of(word, Mark("command", 0)) if word else Text((("", Mark("command", 0)),)) for word in words]
+    texts = [
+        Text.of(word, Mark("command", 0)) if word else Text((("", Mark("command", 0)),)) for word in words
+    ]
     prefix: dict[str, Text] = {}
     while texts and launchers.ASSIGNMENT.match(texts[0].plain):
         name, _, value = texts.pop(0).partition("=")
@@ -307,12 +306,12 @@ def read_command(words: Sequence[str], given: Given | None = None, root: Path | 
     return [replace(reading, sources=("command",)) for reading in readings]
 
 
-def iter_readings(paths: Iterable[Path], given: Given) -> Iterator[tuple[Path, list[Reading] | QuestionError]]:
+def iter_readings(
+    paths: Iterable[Path], given: Given
+) -> Iterator[tuple[Path, list[Reading] | QuestionError]]:
     """Files one by one, with what they say or why they say nothing (for thousands of files)."""
     for path in paths:
         try:
             yield path, read_file(path, given)
         except QuestionError as problem:
             yield path, problem
-
-

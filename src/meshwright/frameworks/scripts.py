@@ -35,12 +35,17 @@ def exports(environment: Mapping[str, str]) -> str:
 
 def torchrun(plan: Plan, *, slurm: bool = False) -> str:
     """The torchrun part of a command line, rendezvous on the first node."""
-    nodes = '"${SLURM_NNODES:-%d}"' % plan.nodes if slurm else f'"${{NNODES:-{plan.nodes}}}"'
+    variable = "SLURM_NNODES" if slurm else "NNODES"
+    nodes = f'"${{{variable}:-{plan.nodes}}}"'
     parts = [f"torchrun --nnodes={nodes}", f"--nproc-per-node={plan.gpus_per_node}"]
     if slurm:
         parts += ['--rdzv-id="$SLURM_JOB_ID"', "--rdzv-backend=c10d", '--rdzv-endpoint="$HEAD:29500"']
     elif plan.nodes > 1:
-        parts += ['--node-rank="${NODE_RANK:-0}"', '--master-addr="${MASTER_ADDR:-localhost}"', "--master-port=29500"]
+        parts += [
+            '--node-rank="${NODE_RANK:-0}"',
+            '--master-addr="${MASTER_ADDR:-localhost}"',
+            "--master-port=29500",
+        ]
     return " ".join(parts)
 
 

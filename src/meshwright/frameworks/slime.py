@@ -9,7 +9,7 @@ from meshwright.frameworks.arguments import read_arguments
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.megatron_lm import reading_of, words_of
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Reading, Value
+from meshwright.frameworks.reading import Reading, Source, Value
 from meshwright.frameworks.world import from_counts
 
 
@@ -27,6 +27,9 @@ def read_command(command: Command) -> Reading:
     if dynamic is not None and dynamic.value is True:
         # Micro-batches are packed up to --max-tokens-per-gpu: their number is not fixed.
         options["use_dynamic_batch_size"] = dynamic
+    # slime always shards the optimizer and trains in bf16 (slime/backends/megatron_utils/arguments.py).
+    for name in ("use_distributed_optimizer", "bf16"):
+        options.setdefault(name, Value(True, Source(kind="default", name="slime")))
     model = next((said.other[key] for key in ("hf_checkpoint", "ref_load") if key in said.other), None)
     programs = reading.launcher.programs
     return replace(reading, options=options, launcher=from_counts(nodes, per_node, programs), model=model)

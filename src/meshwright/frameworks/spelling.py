@@ -12,7 +12,9 @@ from meshwright.frameworks.reading import Plain
 
 WHOLE = re.compile(r"[-+]?\d{1,18}(?:_\d{3})*")
 DECIMAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,4})?")
-PYTHON_LIST = re.compile(r"\(?\s*\[[\d,\s]*\](?:\s*\*\s*\d{1,5})?(?:\s*\+\s*\[[\d,\s]*\](?:\s*\*\s*\d{1,5})?)*\s*\)?")
+PYTHON_LIST = re.compile(
+    r"\(?\s*\[[\d,\s]*\](?:\s*\*\s*\d{1,5})?(?:\s*\+\s*\[[\d,\s]*\](?:\s*\*\s*\d{1,5})?)*\s*\)?"
+)
 TRUE = frozenset({"true", "yes", "on"})
 FALSE = frozenset({"false", "no", "off"})
 NONE = frozenset({"null", "none", "~", ""})

@@ -56,9 +56,9 @@ def _environment(layer: launchers.Peeled, words: tuple[Text, ...]) -> dict[str, 
         name, _, value = words[index].partition("=")
         found[name.plain] = value
     if layer.name == "ray" and "runtime_env_json" in layer.options:
-        index, value = layer.options["runtime_env_json"]
+        index, text = layer.options["runtime_env_json"]
         try:
-            variables = json.loads(value).get("env_vars", {}) if len(value) < 100_000 else {}
+            variables = json.loads(text).get("env_vars", {}) if len(text) < 100_000 else {}
         except (ValueError, AttributeError, RecursionError):
             variables = {}
         if isinstance(variables, dict):

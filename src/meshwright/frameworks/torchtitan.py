@@ -47,7 +47,11 @@ def read_command(command: Command) -> Reading:
             found = command.read_file(value.plain)
             base = toml_document(found[1].plain, found[0]) if found is not None else {}
             continue
-        read = value_of(name, value, command.unknowns) if value is not None else Value(True, source_of(flag.mark))
+        read = (
+            value_of(name, value, command.unknowns)
+            if value is not None
+            else Value(True, source_of(flag.mark))
+        )
         if isinstance(read, Unknown):
             unknowns.append(replace(read, option=megatron_name("torchtitan", name) or name))
         else:
@@ -131,5 +135,3 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, (int, float)) else f'"{value}"'
-
-

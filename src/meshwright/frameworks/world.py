@@ -34,7 +34,9 @@ def launcher_of(command: Command) -> tuple[Launcher, tuple[Unknown, ...]]:
                 nodes = Text.of("1", command.arguments[0].mark if command.arguments else Text().mark)
         elif peeled.name == "srun":
             nodes = command.option(layer, "nodes", "N") or nodes
-            gpus = {k: command.option(layer, k) for k in ("gpus_per_node", "gres") if command.option(layer, k)}
+            gpus = {
+                k: command.option(layer, k) for k in ("gpus_per_node", "gres") if command.option(layer, k)
+            }
             found, _ = launchers.gpus_of_slurm({k: v for k, v in gpus.items() if v is not None})
             tasks = command.option(layer, "ntasks_per_node")
             per_node = found or (tasks if "torchrun" not in programs else None) or per_node
@@ -72,9 +74,16 @@ def launcher_from(
             return None
         return value if isinstance(value.value, int) and not isinstance(value.value, bool) else None
 
-    node_value, gpu_value, world = settled("nodes", nodes), settled("gpus per node", per_node), settled("gpus", total)
+    node_value, gpu_value, world = (
+        settled("nodes", nodes),
+        settled("gpus per node", per_node),
+        settled("gpus", total),
+    )
     return Launcher(
-        nodes=node_value, gpus_per_node=gpu_value, world=world or _product(node_value, gpu_value), programs=programs
+        nodes=node_value,
+        gpus_per_node=gpu_value,
+        world=world or _product(node_value, gpu_value),
+        programs=programs,
     ), tuple(unknowns)
 
 
@@ -107,7 +116,12 @@ def _from_environment(environment: Mapping[str, Text]) -> tuple[Text | None, Tex
     """Variables that launch services and frameworks read (NNODES, NPROC_PER_NODE, WORLD_SIZE)."""
     nodes = next((environment[n] for n in ("NNODES", "NUM_NODES", "PET_NNODES") if n in environment), None)
     per_node = next(
-        (environment[n] for n in ("NPROC_PER_NODE", "GPUS_PER_NODE", "PET_NPROC_PER_NODE") if n in environment), None
+        (
+            environment[n]
+            for n in ("NPROC_PER_NODE", "GPUS_PER_NODE", "PET_NPROC_PER_NODE")
+            if n in environment
+        ),
+        None,
     )
     total = environment.get("WORLD_SIZE") if nodes is None and per_node is None else None
     return nodes, per_node, total

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from meshwright.frameworks import launchers
 from meshwright.frameworks.shell import filters
-from meshwright.frameworks.shell.script import Script, text_of_file
+from meshwright.frameworks.shell.problems import Problem
+from meshwright.frameworks.shell.redirections import read_file
+from meshwright.frameworks.shell.script import text_of_file
+from meshwright.frameworks.shell.signals import Break, Continue, Exit, Return
 from meshwright.frameworks.shell.state import Array
 from meshwright.frameworks.shell.text import Text
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
-
     from meshwright.frameworks.shell.evaluate import Shell, Status
 
 Words = list[Text]
@@ -62,8 +63,6 @@ def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
 
 
 def _nested(shell: Shell, words: Words, inner: launchers.InnerShell, prefix: dict[str, Text]) -> Status:
-    from meshwright.frameworks.shell.evaluate import Exit, Return
-
     content, arguments = words[inner.script], words[inner.script + 1 :]
     path = content.plain
     if not inner.command:
@@ -87,8 +86,6 @@ def _slurm_defaults(shell: Shell, content: Text) -> None:
 
 
 def _function(shell: Shell, name: str, arguments: Words, prefix: dict[str, Text]) -> Status:
-    from meshwright.frameworks.shell.evaluate import Return
-
     script, body = shell.functions[name]
     saved = (shell.state.positional, shell.state.arguments_given)
     shell.state.positional, shell.state.arguments_given = arguments, True
@@ -111,7 +108,7 @@ def _filtered(shell: Shell, pure: filters.Filter, words: Words) -> Status:
         if stdin is not None and not stdin.is_known and words[0].plain not in ("cat", "tee"):
             shell.output.append(shell.unknowns.text(shell.unknowns.names(stdin), mark))
             return 0
-        found = pure(words, stdin, lambda path: _read(shell, path))
+        found = pure(words, stdin, lambda path: read_file(shell, path))
         if found is not None:
             shell.output.append(found)
             return 0
@@ -120,103 +117,6 @@ def _filtered(shell: Shell, pure: filters.Filter, words: Words) -> Status:
     )
     shell.output.append(shell.unknowns.text(names, mark))
     return None
-
-
-def _read(shell: Shell, path: str) -> Text | None:
-    found = shell.files.read(path, shell.state.cwd)
-    if found is None:
-        return None
-    return found[1] if isinstance(found[1], Text) else text_of_file(found[1], found[0])
-
-
-# redirections
-
-
-def redirected(shell: Shell, script: Script, node: Node) -> Status:
-    """A statement with redirections: here-documents feed it, `>` keeps its output as a virtual file."""
-    body = node.child_by_field_name("body")
-    saved = shell.stdin
-    target: str | None = None
-    append = False
-    pipelines: list[Node] = []
-    for child in node.children_by_field_name("redirect"):
-        if child.type == "heredoc_redirect":
-            shell.stdin, inner, rest = heredoc(shell, script, child)
-            target = inner or target
-            pipelines += rest
-        elif child.type == "herestring_redirect":
-            shell.stdin = shell.expander().one(script.raw(child.named_children[0]))
-        elif child.type == "file_redirect":
-            path, append = _file_redirect(shell, script, child, append)
-            target = path or target
-    try:
-        if target is None and not pipelines:
-            return shell.run(script, body) if body is not None else 0
-        status: Status = 0
-
-        def work() -> None:
-            nonlocal status
-            status = shell.run(script, body) if body is not None else 0
-
-        output = shell.captured(work)
-        for part in pipelines:
-            shell.stdin = output
-            output = shell.captured(lambda part=part: shell.run(script, part))
-        if target is not None and target != "/dev/null":
-            _write(shell, target, output, append)
-        elif target is None:
-            shell.output.append(output)
-        return status
-    finally:
-        shell.stdin = saved
-
-
-def _file_redirect(shell: Shell, script: Script, node: Node, append: bool) -> tuple[str | None, bool]:
-    """(file that standard output goes to, whether it is appended to)."""
-    operator = next((child.type for child in node.children if not child.is_named), "")
-    descriptor = next((script.raw(c).plain for c in node.children if c.type == "file_descriptor"), "1")
-    destination = node.child_by_field_name("destination")
-    if destination is None:
-        return None, append
-    word = shell.expander().one(script.raw(destination))
-    if operator == "<" and destination.type != "process_substitution" and word.is_known:
-        shell.stdin = _read(shell, word.plain)
-    elif operator == "<" and destination.type == "process_substitution":
-        shell.stdin = shell.captured(lambda: shell.statements(script, destination.named_children))
-    if operator in (">", ">>", "&>", "&>>", ">|") and descriptor == "1" and word.is_known:
-        return word.plain, operator in (">>", "&>>")
-    return None, append
-
-
-def _write(shell: Shell, path: str, text: Text, append: bool) -> None:
-    place = os.path.normpath(os.path.join(shell.state.cwd, path))
-    if append and place in shell.files.virtual:
-        text = shell.files.virtual[place] + text
-    shell.budget.spend(1, len(text))
-    shell.files.write(place, text)
-
-
-def heredoc(shell: Shell, script: Script, node: Node) -> tuple[Text, str | None, list[Node]]:
-    """(text, file that the same line redirects to, commands that the same line pipes to)."""
-    start = next((child for child in node.children if child.type == "heredoc_start"), None)
-    body = next((child for child in node.children if child.type == "heredoc_body"), None)
-    target: str | None = None
-    pipes: list[Node] = []
-    for child in node.named_children:
-        if child.type == "file_redirect":
-            target, _ = _file_redirect(shell, script, child, False)
-        elif child.type == "pipeline":
-            pipes += [part for part in child.named_children if part.type != "comment"]
-        elif child.type == "command":
-            pipes.append(child)
-    if body is None or start is None:
-        return Text(), target, pipes
-    raw = script.raw(body)
-    if any(child.type == "<<-" for child in node.children):
-        raw = Text(tuple((text.lstrip("\t"), mark) for text, mark in raw.spans))
-    if any(char in script.raw(start).plain for char in "'\"\\"):
-        return raw, target, pipes
-    return shell.expander().quoted(raw), target, pipes
 
 
 # builtins
@@ -243,20 +143,14 @@ def _printf(shell: Shell, words: Words) -> Status:
 
 
 def _exit(shell: Shell, words: Words) -> Status:
-    from meshwright.frameworks.shell.evaluate import Exit
-
     raise Exit
 
 
 def _return(shell: Shell, words: Words) -> Status:
-    from meshwright.frameworks.shell.evaluate import Return
-
     raise Return
 
 
 def _break(shell: Shell, words: Words) -> Status:
-    from meshwright.frameworks.shell.evaluate import Break, Continue
-
     raise Break if words[0].plain == "break" else Continue
 
 
@@ -269,15 +163,15 @@ def _cd(shell: Shell, words: Words) -> Status:
 
 def _source(shell: Shell, words: Words) -> Status:
     """`source FILE`: evaluated in place when it is a plain file near the script."""
-    from meshwright.frameworks.shell.evaluate import Problem, Return
-
     if len(words) < 2:
         return 0
     path = words[1]
     found = shell.files.read(path.plain, shell.state.cwd) if path.is_known else None
     if found is None:
         name = shell.unknowns.shown(path)
-        shell.problems.append(Problem(f"sourced file {name[:100]} is not here", path.mark.line, path.mark.file))
+        shell.problems.append(
+            Problem(f"sourced file {name[:100]} is not here", path.mark.line, path.mark.file)
+        )
         return None
     content = found[1] if isinstance(found[1], Text) else text_of_file(found[1], found[0])
     saved = (shell.state.positional, shell.state.arguments_given)
@@ -297,8 +191,6 @@ def _eval(shell: Shell, words: Words) -> Status:
 
 
 def _exec(shell: Shell, words: Words) -> Status:
-    from meshwright.frameworks.shell.evaluate import Exit
-
     if len(words) > 1:
         call(shell, words[1:], {})
         raise Exit
@@ -346,7 +238,9 @@ def _read_builtin(shell: Shell, words: Words) -> Status:
         return 0
     for number, name in enumerate(names or ["REPLY"]):
         last = number == len(names) - 1
-        value = Text.join(pieces[number:], " ") if last else (pieces[number] if number < len(pieces) else Text())
+        value = (
+            Text.join(pieces[number:], " ") if last else (pieces[number] if number < len(pieces) else Text())
+        )
         shell.state.set(name, value)
     return 0
 
@@ -388,14 +282,18 @@ def _command(shell: Shell, words: Words) -> Status:
     return _unclear(shell, words)
 
 
-QUIET = (
-    ": true false mkdir rm cp mv ln touch chmod chown sleep wait ulimit trap module conda pip pip3 popd "
-    "pushd alias shopt umask git wget curl hash kill pkill killall apt apt-get sync builtin ldconfig"
-).split()
+QUIET = frozenset(
+    {":", "true", "false", "mkdir", "rm", "cp", "mv", "ln", "touch", "chmod", "chown", "sleep", "wait"}
+    | {"ulimit", "trap", "module", "conda", "pip", "pip3", "popd", "pushd", "alias", "shopt", "umask"}
+    | {"git", "wget", "curl", "hash", "kill", "pkill", "killall", "apt", "apt-get", "sync", "ldconfig"}
+)
+"""Commands that change nothing here; `false` is the one that fails."""
 Builtin = Callable[["Shell", Words], "Status"]
 BUILTINS: dict[str, Builtin] = {
     **dict.fromkeys(QUIET, _nothing),
-    **dict.fromkeys(("which", "type", "hostname", "nvidia-smi", "nproc", "date", "whoami", "getopts", "uname"), _unclear),
+    **dict.fromkeys(
+        ("which", "type", "hostname", "nvidia-smi", "nproc", "date", "whoami", "getopts", "uname"), _unclear
+    ),
     "echo": _echo,
     "printf": _printf,
     "exit": _exit,

@@ -22,7 +22,9 @@ NUMERIC: dict[str, Callable[[int, int], bool]] = {
 }
 STRING = ("==", "=", "!=", "=~", "<", ">")
 FILE_TESTS = ("-f", "-d", "-e", "-r", "-s", "-x", "-w", "-L", "-h", "-p", "-S", "-b", "-c", "-t", "-O", "-G")
-SAFE_REGEX = re.compile(r"\^?(?:\w|[-./:,_]|\[[^\]\[()]{1,20}\]|\\[.d])(?:\w|[-./:,_]|\[[^\]\[()]{1,20}\]|\\[.d]|[+*?](?![+*?]))*\$?")
+SAFE_REGEX = re.compile(
+    r"\^?(?:\w|[-./:,_]|\[[^\]\[()]{1,20}\]|\\[.d])(?:\w|[-./:,_]|\[[^\]\[()]{1,20}\]|\\[.d]|[+*?](?![+*?]))*\$?"
+)
 
 
 @dataclass
@@ -64,7 +66,11 @@ class Test:
         while self._peek() in ("&&", "-a") and self.tokens:
             self.tokens.pop()
             other = self._not(depth)
-            value = False if value is False or other is False else (None if value is None or other is None else True)
+            value = (
+                False
+                if value is False or other is False
+                else (None if value is None or other is None else True)
+            )
         return value
 
     def _not(self, depth: int) -> Truth:
@@ -115,9 +121,10 @@ class Test:
         found = re.fullmatch(r'"?\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"?', raw.plain)
         return found is not None and self.expander.state.get(found.group(1) or found.group(2)) is None
 
-    def _open(self, *texts: Text) -> None:
+    def _open(self, *texts: Text) -> Truth:
         for text in texts:
             self.names |= self.expander.unknowns.names(text)
+        return None
 
     def _binary(self, left_raw: Text, operator: str, right_raw: Text) -> Truth:
         left, right = self._operand(left_raw), self._operand(right_raw)

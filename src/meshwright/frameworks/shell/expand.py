@@ -354,7 +354,11 @@ def brace_alternatives(raw: Text) -> list[Text]:
     found = re.search(r"(?<!\$)\{(-?\d{1,6})\.\.(-?\d{1,6})\}|(?<!\$)\{([^{}\s$'\"`]*,[^{}\s$'\"`]*)\}", text)
     if found is None or any(char in text[: found.start()] for char in "'\"$`"):
         return [raw]
-    before, after, mark = raw.slice(0, found.start()), raw.slice(found.end(), len(raw)), raw.mark_at(found.start())
+    before, after, mark = (
+        raw.slice(0, found.start()),
+        raw.slice(found.end(), len(raw)),
+        raw.mark_at(found.start()),
+    )
     if found.group(1) is not None:
         low, high = int(found.group(1)), int(found.group(2))
         step = 1 if high >= low else -1

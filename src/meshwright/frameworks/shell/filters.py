@@ -80,7 +80,8 @@ def _tee(words: Words, stdin: Text | None, read: Reader) -> Text | None:
 
 
 def _lines(text: Text) -> list[Text]:
-    lines, start = [], 0
+    lines: list[Text] = []
+    start = 0
     plain = text.plain
     while start < len(plain) and len(lines) < MAX_LINES:
         end = plain.find("\n", start)
@@ -163,7 +164,9 @@ def _tr(words: Words, stdin: Text | None, read: Reader) -> Text | None:
 
 def _calculate(words: Words, stdin: Text | None, read: Reader) -> Text | None:
     """`expr a + b` and `bc` on whole numbers."""
-    text = stdin.plain if words[0].plain == "bc" and stdin is not None else " ".join(w.plain for w in words[1:])
+    text = (
+        stdin.plain if words[0].plain == "bc" and stdin is not None else " ".join(w.plain for w in words[1:])
+    )
     if not re.fullmatch(r"[\d\s+*/%()-]{1,200}", text):
         return None
     try:

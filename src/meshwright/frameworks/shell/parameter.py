@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from meshwright.frameworks.reading import Kind
 from meshwright.frameworks.shell import glob
 from meshwright.frameworks.shell.state import Array
 from meshwright.frameworks.shell.text import Mark, Text
@@ -14,7 +15,30 @@ if TYPE_CHECKING:
     from meshwright.frameworks.shell.expand import Expander
 
 REFERENCE = re.compile(r"(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])")
-OPERATORS = (":-", ":=", ":?", ":+", "##", "%%", "//", "/#", "/%", "^^", ",,", "-", "=", "?", "+", "#", "%", "/", "^", ",", ":", "@")
+OPERATORS = (
+    ":-",
+    ":=",
+    ":?",
+    ":+",
+    "##",
+    "%%",
+    "//",
+    "/#",
+    "/%",
+    "^^",
+    ",,",
+    "-",
+    "=",
+    "?",
+    "+",
+    "#",
+    "%",
+    "/",
+    "^",
+    ",",
+    ":",
+    "@",
+)
 MAX_PIECES = 4096
 
 Result = Text | list[Text]
@@ -100,7 +124,7 @@ def _missing_item(shell: Expander, name: str, index: str, mark: Mark) -> Result:
         return shell.unset(name, mark)
     if index in ("@", "*"):
         return []
-    if any("\U000f0000" <= char for char in index):
+    if any(char >= "\U000f0000" for char in index):
         return shell.unknowns.text(shell.unknowns.names(index), mark)
     return Text()
 
@@ -160,7 +184,7 @@ def _default(
         return shell.unset(name, mark)
     default = _words(shell, argument, quoted)
     if isinstance(default, Text):
-        kind = "argument" if name.isdigit() else "environment"
+        kind: Kind = "argument" if name.isdigit() else "environment"
         plain_env = shell.lookup(name) is None
         if plain_env:
             default = Text(tuple((t, replace(m, kind=kind, name=name)) for t, m in default.spans))

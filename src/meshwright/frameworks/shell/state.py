@@ -27,7 +27,11 @@ class Budget:
     def spend(self, steps: int = 1, characters: int = 0) -> None:
         self.steps -= steps
         self.characters -= characters
-        if self.steps < 0 or self.characters < 0 or (self.steps % 64 == 0 and time.monotonic() > self.deadline):
+        if (
+            self.steps < 0
+            or self.characters < 0
+            or (self.steps % 64 == 0 and time.monotonic() > self.deadline)
+        ):
             raise OutOfBudget
 
 

@@ -25,8 +25,10 @@ def raw_words(raw: Text, *, operators: bool = False) -> list[Text]:
         if char in " \t\n":
             close(at)
             at += 1
-        elif operators and (found := next((op for op in OPERATORS if text.startswith(op, at)), "")) and (
-            found in ("&&", "||") or start < 0 or found == ")"
+        elif (
+            operators
+            and (found := next((op for op in OPERATORS if text.startswith(op, at)), ""))
+            and (found in ("&&", "||") or start < 0 or found == ")")
         ):
             close(at)
             out.append(raw.slice(at, at + len(found)))

@@ -1,0 +1,163 @@
+"""A model, a job and execution flags from the options that a file states, for the memory estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from meshwright.errors import MeshwrightError
+from meshwright.job.spec import Dispatcher, Execution, Job, Recompute
+from meshwright.layout.layout import Layout
+from meshwright.model.spec import Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe
+
+GPT2_VOCABULARY = 50_257
+"""Vocabulary where none is stated; it only adds to the ends of the model."""
+MAX_LAYERS = 2000
+SHAPE = ("num_layers", "hidden_size", "num_attention_heads")
+
+
+def model_from(options: Mapping[str, Any], name: str = "the model of the script") -> Model | None:
+    """The model that stated options describe; None when its shape is not stated."""
+    if not all(_count(options, key) for key in SHAPE) or options["num_layers"] > MAX_LAYERS:
+        return None
+    mixer = _mixer(options)
+    gated = bool(options.get("swiglu") or options.get("gated_linear_unit"))
+    bias = options.get("add_bias_linear") is True and not gated
+    dense = Layer(mixer=mixer, ffn=Mlp(ffn=_ffn(options), gated=gated, bias=bias))
+    kinds: tuple[Layer, ...] = (dense,)
+    pattern = [0] * int(options["num_layers"])
+    if _count(options, "num_moe_experts"):
+        kinds = (dense, Layer(mixer=mixer, ffn=_experts(options, gated)))
+        pattern = _pattern(options)
+        if 0 not in pattern:
+            kinds, pattern = (kinds[1],), [0] * len(pattern)
+    return Model(
+        name=name,
+        family="stated",
+        hidden=options["hidden_size"],
+        kinds=kinds,
+        pattern=tuple(pattern),
+        vocab_size=_count(options, "vocab_size") or GPT2_VOCABULARY,
+        tied=options.get("untie_embeddings_and_output_weights") is not True,
+        max_position=_count(options, "max_position_embeddings") or None,
+        mtp=(len(kinds) - 1,) * (_count(options, "mtp_num_layers") or 0),
+    )
+
+
+def _count(options: Mapping[str, Any], name: str) -> int:
+    value = options.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _ffn(options: Mapping[str, Any]) -> int:
+    return _count(options, "ffn_hidden_size") or 4 * int(options["hidden_size"])
+
+
+def _mixer(options: Mapping[str, Any]) -> Mixer:
+    heads = int(options["num_attention_heads"])
+    if options.get("multi_latent_attention") is True and _count(options, "kv_lora_rank"):
+        return Mla(
+            heads=heads,
+            q_lora=_count(options, "q_lora_rank") or None,
+            kv_lora=_count(options, "kv_lora_rank"),
+            qk_nope=_count(options, "qk_head_dim") or 128,
+            qk_rope=_count(options, "qk_pos_emb_head_dim") or 64,
+            v_head=_count(options, "v_head_dim") or 128,
+        )
+    width = _count(options, "kv_channels") or max(int(options["hidden_size"]) // heads, 1)
+    return Attention(heads=heads, kv_heads=_count(options, "num_query_groups") or heads, head_dim=width)
+
+
+def _experts(options: Mapping[str, Any], gated: bool) -> Ffn:
+    return Moe(
+        experts=int(options["num_moe_experts"]),
+        top_k=_count(options, "moe_router_topk") or 2,
+        ffn=_count(options, "moe_ffn_hidden_size") or _ffn(options),
+        gated=gated,
+        shared_ffn=_count(options, "moe_shared_expert_intermediate_size"),
+    )
+
+
+def _pattern(options: Mapping[str, Any]) -> list[int]:
+    """Which layers are MoE: moe_layer_freq as a list, or every n-th."""
+    layers, freq = int(options["num_layers"]), options.get("moe_layer_freq")
+    if isinstance(freq, (list, tuple)) and len(freq) == layers:
+        return [int(bool(item)) for item in freq]
+    every = freq if isinstance(freq, int) and freq > 0 else 1
+    return [int(index % every == 0) for index in range(layers)]
+
+
+def layout_from(options: Mapping[str, Any]) -> Layout | None:
+    """Degrees as a layout; None when one is no whole number."""
+    try:
+        return Layout(
+            tp=options["tensor_model_parallel_size"],
+            pp=options["pipeline_model_parallel_size"],
+            vpp=options.get("virtual_pipeline_model_parallel_size") or 1,
+            cp=options["context_parallel_size"],
+            ep=options["expert_model_parallel_size"],
+            etp=options["expert_tensor_parallel_size"],
+            mbs=options.get("micro_batch_size") or 1,
+            sp=bool(options.get("sequence_parallel")),
+        )
+    except (MeshwrightError, KeyError, TypeError):
+        return None
+
+
+def job_from(options: Mapping[str, Any]) -> Job | None:
+    """Sequence, batch, precision, optimizer."""
+    sequence, batch = _count(options, "seq_length"), _count(options, "global_batch_size")
+    if not sequence or not batch:
+        return None
+    precision = "fp16" if options.get("fp16") is True else "bf16"
+    recipes = {"delayed": "fp8", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
+    if options.get("fp8"):
+        precision = recipes.get(str(options.get("fp8_recipe")), "fp8")
+    elif options.get("fp4"):
+        precision = "nvfp4"
+    precise = options.get("use_precision_aware_optimizer") is True
+    return Job(
+        seq_length=sequence,
+        global_batch=batch,
+        precision=precision,  # type: ignore[arg-type]
+        optimizer="adam-precision-aware" if precise else "adam",
+        grad_dtype="bf16" if options.get("grad_reduce_in_bf16") is True else "fp32",
+    )
+
+
+def execution_from(options: Mapping[str, Any]) -> Execution:
+    """Recompute, sharding and dispatcher as far as memory depends on them."""
+    dispatcher = options.get("moe_token_dispatcher_type")
+    backend = options.get("moe_flex_dispatcher_backend")
+    name = {"flex": backend or "deepep"}.get(str(dispatcher), dispatcher)
+    offload = (
+        options.get("optimizer_offload_fraction", 1.0)
+        if options.get("optimizer_cpu_offload") is True
+        else 0.0
+    )
+    return Execution(
+        recompute=_recompute(options),
+        dispatcher=name if name in get_args(Dispatcher) else "alltoall",  # type: ignore[arg-type]
+        distributed_optimizer=options.get("use_distributed_optimizer") is True,
+        fsdp=options.get("use_megatron_fsdp") is True or options.get("use_torch_fsdp2") is True,
+        optimizer_offload=float(offload) if isinstance(offload, (int, float)) else 0.0,
+    )
+
+
+def _recompute(options: Mapping[str, Any]) -> Recompute:
+    granularity = options.get("recompute_granularity")
+    try:
+        if granularity == "full":
+            method: Literal["uniform", "block"] = (
+                "block" if options.get("recompute_method") == "block" else "uniform"
+            )
+            return Recompute(
+                granularity="full", method=method, num_layers=_count(options, "recompute_num_layers") or None
+            )
+        if granularity == "selective":
+            return Recompute(
+                granularity="selective", modules=tuple(options.get("recompute_modules") or ("core_attn",))
+            )
+    except MeshwrightError:
+        return Recompute(granularity="selective", modules=("core_attn",))
+    return Recompute()
