@@ -22,7 +22,7 @@ from predict import predict
 from reporting import report_path, table, write
 from rows import DATA, Run, gpt, read_table
 
-SWEEP = Execution(recompute=Recompute(granularity="full"), overlaps=frozenset())
+SWEEP = Execution(recompute=Recompute(granularity="full"), overlaps=frozenset(), attention_backend="unfused")
 """Megatron-DeepSpeed of 2022: full recompute, unfused attention, no overlap, one all-reduce a TP region."""
 
 

@@ -99,6 +99,7 @@ def read_run(row: Row, settings: Row) -> Run:
         precision=precision,
         task=row.get("task") or "pretrain",  # type: ignore[arg-type]
         grad_dtype="bf16" if settings.get("grad_reduce_in_fp32") == "False" else "fp32",
+        packing=packing_of_row(row),
     )
     layout = layout_of(row, settings)
     execution = execution_of(row, settings, model, cluster)
@@ -118,6 +119,17 @@ def read_run(row: Row, settings: Row) -> Run:
     )  # fmt: skip
 
 
+SQUAD = ((128, 0.15), (256, 0.6), (512, 0.25))
+"""Sample lengths of the packed SQuAD data that NeMo's and Megatron Bridge's fine-tuning benchmarks train on
+(tokens, share): an estimate; mean about 250."""
+
+
+def packing_of_row(row: Row) -> tuple[tuple[int, float], ...]:
+    """Fine-tuning benchmarks of NeMo and Megatron Bridge pack short samples; everything else is whole."""
+    tuned = row.get("task") in ("sft", "lora") and row["framework"] in ("nemo", "megatron-bridge")
+    return SQUAD if tuned and "qwen3" not in row.get("model_key", "") else ()
+
+
 def layout_of(row: Row, settings: Row) -> Layout:
     """Degrees of a row; a blank one is 1 where the framework does not have it, and refused otherwise."""
     if row.get("tp", "") == "" and row.get("fsdp", "") in ("", "0"):
@@ -128,6 +140,8 @@ def layout_of(row: Row, settings: Row) -> Layout:
         raise QuestionError("micro-batch size not published")
     if degrees["pp"] == 1:
         degrees["vpp"] = 1
+    elif not row.get("vp") and row["framework"].startswith("nemo") and not settings:
+        raise QuestionError("interleaving not published")
     said = settings.get("sequence_parallel")
     sp = degrees["tp"] > 1 and said != "False" and "no SP" not in row.get("notes", "")
     return Layout(**degrees, mbs=_whole(row, "mbs"), sp=sp)

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.cost.host import launch_seconds, waiting
 from meshwright.cost.keys import Keys
-from meshwright.cost.operations import Machine, Operation, operations
+from meshwright.cost.machine import Machine, Operation
+from meshwright.cost.operations import operations
 from meshwright.layout.stages import BlockKind, describe_kinds
-from meshwright.layout.table import Floats
-from meshwright.model.spec import Moe
+from meshwright.layout.table import Bools, Floats
 
 BLOCK_TERMS = ("gemm", "attention", "memory_bound", "recompute", "tp", "cp", "ep", "host")
+COMPUTE = tuple(BLOCK_TERMS.index(term) for term in ("gemm", "attention", "memory_bound", "recompute"))
+_RECOMPUTE, _EP, _HOST = (BLOCK_TERMS.index(term) for term in ("recompute", "ep", "host"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,37 +43,41 @@ def _block(x: Machine, kind: BlockKind) -> tuple[Floats, Floats]:
     """Forward and backward of one kind. Each [Q, T]"""
     size = (len(x.keys), len(BLOCK_TERMS))
     forward, backward = np.zeros(size), np.zeros(size)
-    again = np.zeros(len(x.keys))
     for op in operations(x, kind):
         column = BLOCK_TERMS.index(op.term)
         forward[:, column] += op.forward
         backward[:, column] += op.backward
-        again += np.where(_runs_again(x.keys, kind, op), op.forward, 0.0)
-    backward[:, BLOCK_TERMS.index("recompute")] = again
-    host = BLOCK_TERMS.index("host")
-    launch = _host_seconds(x, kind)
-    forward[:, host] = np.maximum(launch / 3 - forward.sum(axis=1), 0.0)
-    backward[:, host] = np.maximum(launch * 2 / 3 - backward.sum(axis=1), 0.0)
+        again = np.where(_runs_again(x.keys, kind, op), op.forward, 0.0)
+        backward[:, _RECOMPUTE if column in COMPUTE else column] += again
+    _hide_expert_exchange(x, forward, backward)
+    launch = launch_seconds(x, kind)
+    idle = waiting(forward.sum(axis=1) + backward.sum(axis=1), launch)
+    forward[:, _HOST] = idle / 3
+    backward[:, _HOST] = idle * 2 / 3
     return forward, backward
 
 
-def _runs_again(keys: Keys, kind: BlockKind, op: Operation) -> Floats:
+def _hide_expert_exchange(x: Machine, forward: Floats, backward: Floats) -> None:
+    """With EP overlap the exchange of one micro-batch runs beside the compute of another.
+
+    What the compute is too short to hide stays whole; what it hides slows it, since both share the
+    processors and the memory: `contention` of the hidden seconds stays.
+    """
+    overlapped = x.keys.flag(lambda e: "ep" in e.overlaps)
+    form = x.network.table["overlap"]["ep"]
+    exchange = forward[:, _EP] + backward[:, _EP]
+    compute = forward[:, COMPUTE].sum(axis=1) + backward[:, COMPUTE].sum(axis=1)
+    hidden = np.minimum(exchange, form["hidden"] * compute)
+    exposed = exchange - hidden + form["contention"] * x.factor("ep", "contention") * hidden
+    share = np.where(overlapped & (exchange > 0), exposed / np.maximum(exchange, 1e-12), 1.0)
+    forward[:, _EP] *= share
+    backward[:, _EP] *= share
+
+
+def _runs_again(keys: Keys, kind: BlockKind, op: Operation) -> Bools:
     if kind.recomputed:
         return np.ones(len(keys), dtype=bool)
     again = np.zeros(len(keys), dtype=bool)
     for module in op.modules:
         again |= keys.recomputes(module)
     return again
-
-
-def _host_seconds(x: Machine, kind: BlockKind) -> Floats:
-    """Time the CPU needs to launch one block, forward and backward together. [Q]"""
-    if kind.layer is None:
-        return np.zeros(len(x.keys))
-    form = x.kernels.table["host"]
-    moe = isinstance(x.model.kinds[kind.layer].ffn, Moe)
-    eager = form["moe_layer"] if moe else form["dense_layer"]
-    graphs = [e.cuda_graphs for e in x.keys.executions]
-    partly = form["graphed"] if not moe else eager * 0.5
-    by_scope = {"none": eager, "router": eager * 0.7, "attn": eager * 0.7 if moe else form["graphed"], "moe": partly, "full": form["graphed"]}
-    return np.asarray(np.array([by_scope[scope] for scope in graphs])[x.keys.execution])

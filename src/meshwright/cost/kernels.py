@@ -1,4 +1,9 @@
-"""Seconds of single kernels: smooth analytic forms whose constants are fitted to measured tables."""
+"""Seconds of single kernels: smooth analytic forms whose constants are fitted to measured tables.
+
+The fits (`data/measured.json`) are of inference kernels in bursts; the sustained rates of training are
+lower, and the calibration says by how much. A GPU without a table of its own takes the constants of
+its nearest relative, scaled by the ratio of their peaks; `Kernels.inherited` says so.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,16 @@ import numpy as np
 from meshwright.cluster.spec import Gpu
 from meshwright.facts import load_json
 from meshwright.layout.table import Floats
+
+TILE_M, TILE_N = 128, 256
+"""Output tile of the GEMM form; the constants are fitted with it."""
+SAME_GPU = 0.05
+"""Peaks that differ by less are two statements about one GPU."""
+SLOW_KERNEL = 0.5
+"""A head dimension that runs below this share of the usual one has no tuned kernel in the tables."""
+
+POOR_FIT = 0.2
+"""Median error above which a table's fit is not believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,61 +52,100 @@ class Kernels:
 
     gpu: Gpu
     relative: str
-    constants: dict[str, Any]
-    table: dict[str, Any]
+    inherited: bool
+    measured: Any
+    table: Any
 
-    def gemm(self, dtype: str) -> GemmConstants:
-        """Constants for one number format; formats without a fit take the widest one fitted."""
-        known = self.constants["gemm"]
-        fitted = dtype if dtype in known else "bf16"
-        row = known[fitted]
-        peak = self.gpu.peak.get(dtype) or self.gpu.peak["bf16"]
-        used = self.table["peak_used"][self.relative].get(fitted)
-        same_gpu = used is not None and abs(peak / used - 1.0) < 0.05
+    def gemm(self, fmt: str) -> GemmConstants:
+        """Constants for one number format; formats without a fit take the bf16 one."""
+        fmt = "bf16" if fmt == "fp16" else fmt
+        fitted = fmt if fmt in self.measured["gemm"] else "bf16"
+        row, sm = self.measured["gemm"][fitted], self.measured["sm"]
+        peak, used = self.gpu.peak.get(fmt) or self.gpu.peak["bf16"], self.measured["peak"][fitted]
         return GemmConstants(
-            peak=used if same_gpu else peak,
-            e0=row["e0"],
-            k0=row["k0"],
-            t0=row["t0"],
-            eb=row["eb"],
-            a=row["a"],
-            sm=self.constants["sm"],
-            element={"fp8": 1.0, "fp4": 0.5625}.get(dtype, 2.0),
-            hbm=self.gpu.hbm,
+            peak=used if abs(peak / used - 1.0) < SAME_GPU else peak,
+            e0=row["e0"], k0=row["k0"], t0=row["t0"], eb=row["eb"], a=row["a"], sm=sm,
+            element=self.table["element_bytes"][fmt], hbm=self.gpu.hbm,
+        )  # fmt: skip
+
+    def attention_rate(self, head_dim: float, length: Floats, *, mla: bool = False) -> Floats:
+        """Forward FLOP/s of fused causal bf16 attention over `length` tokens. [Q]
+
+        The measured head dimensions are 64, 128, 192 and 256, and MLA's 192/128; between them the rate
+        is interpolated. A dimension without a tuned kernel in the tables counts as its neighbour.
+        """
+        scale = self.gpu.peak["bf16"] / self.measured["peak"]["bf16"]
+        if mla and self.measured["mla"].get("median_error", 1.0) < POOR_FIT:
+            return np.asarray(self._rate(self.measured["mla"], length) * scale)
+        known = {int(size): form for size, form in self.measured["attention"].items()}
+        usual = known[128]["rate"]
+        tuned = sorted(
+            size for size, form in known.items() if form["rate"] > SLOW_KERNEL * usual or size == 64
         )
+        rates = np.stack([self._rate(known[size], length) for size in tuned])  # [dims, Q]
+        return np.asarray(_between(float(head_dim), tuned, rates) * scale)
 
-    def attention_rate(self, head_dim: int, length: Floats) -> Floats:
-        """Forward FLOP/s of fused causal attention at a sequence length. [Q]"""
-        form = self.constants["attention"]
-        base = self.table["peak_used"][self.relative]["bf16"]
-        scale = self.gpu.peak["bf16"] / base
-        rates = {int(k): v for k, v in self.table["attention"]["head_dim_rate"].items()}
-        by_dim = float(np.interp(head_dim, sorted(rates), [rates[k] for k in sorted(rates)]))
-        return form["rate"] * scale * by_dim * length / (length + form["ramp"])
+    @staticmethod
+    def _rate(form: Any, length: Floats) -> Floats:
+        return np.asarray(form["rate"] * length / (length + form["ramp"]))
 
-    def memory_bound(self, moved: Floats, launches: float) -> Floats:
+    def backward_rate(self) -> float:
+        """Rate of attention's backward pass as a share of the forward rate."""
+        shares = self.table["attention"]["backward_rate"]
+        return float(shares.get(self.gpu.architecture, shares["default"]))
+
+    def scan_rate(self) -> float:
+        """Forward FLOP/s of a chunked linear recurrence (gated delta rule)."""
+        measured = self.measured["scan"].get("rate")
+        return float(measured or self.table["scan"]["fallback_share"] * self.gpu.peak["bf16"])
+
+    def memory_bound(self, moved: Floats, launches: Floats | float) -> Floats:
         """Seconds of elementwise work: bytes over the sustained bandwidth, plus launches. [Q]"""
         form = self.table["memory_bound"]
-        return moved / (self.gpu.hbm * form["efficiency"]) + launches * form["launch"]
+        return np.asarray(moved / (self.gpu.hbm * form["efficiency"]) + launches * form["launch"])
+
+
+def _between(value: float, known: list[int], rates: Floats) -> Floats:
+    """Rates at `value`: linear between the known sizes, falling with the root below. [dims, Q] -> [Q]"""
+    above = int(np.searchsorted(known, value))
+    if above == 0 or above == len(known):
+        return np.asarray(rates[min(above, len(known) - 1)] * (min(value / known[0], 1.0) ** 0.5))
+    share = (value - known[above - 1]) / (known[above] - known[above - 1])
+    return np.asarray(rates[above - 1] * (1 - share) + rates[above] * share)
 
 
 def kernels_of(gpu: Gpu) -> Kernels:
     """Constants of a GPU: its own fit, else those of the nearest relative."""
     table = load_json("meshwright.cost", "kernels.json")
-    own = [name for name in table["gpus"] if gpu.name.upper().startswith(name)]
-    relative = max(own, key=len) if own else table["nearest_relative"].get(gpu.architecture, "H100")
-    return Kernels(gpu=gpu, relative=relative, constants=table["gpus"][relative], table=table)
+    measured = load_json("meshwright.cost", "measured.json")["gpus"]
+    relative, own = measured_relative(gpu)
+    return Kernels(gpu=gpu, relative=relative, inherited=not own, measured=measured[relative], table=table)
 
 
-def gemm_seconds(c: GemmConstants, m: Floats, n: Floats, k: Floats, groups: Floats | float = 1.0) -> Floats:
+def measured_relative(gpu: Gpu) -> tuple[str, bool]:
+    """The measured GPU whose constants this one takes, and whether it is the same GPU."""
+    measured = load_json("meshwright.cost", "measured.json")["gpus"]
+    relatives = load_json("meshwright.cost", "kernels.json")["nearest_relative"]
+    own = [name for name in measured if gpu.name.upper() == name or gpu.name.upper().startswith(name + "-")]
+    if own:
+        return max(own, key=len), True
+    return relatives.get(gpu.architecture, "H100"), False
+
+
+def gemm_seconds(
+    c: GemmConstants, m: Floats, n: Floats, k: Floats, groups: Floats | float = 1.0, out_bytes: float = 2.0
+) -> Floats:
     """Seconds of `groups` GEMMs (m, n, k) run together: waves of 128x256 tiles, or HBM, whichever is longer.
 
-    Arrays broadcast. Valid for m, n, k from about 64 to 65k; median error against the tables 4 % (bf16),
-    7-8 % (fp8, fp4).
+    tiles = groups*ceil(m/128)*ceil(n/256); w = tiles/sm; w += a*(ceil(w) - w)
+    t = max(w*2*128*256*(k + k0)*sm/(peak*e0), bytes/(hbm*eb)) + t0
+
+    out_bytes  bytes moved an output element: 2 where bf16 is written, 8 where fp32 is added to
+    Arrays broadcast. Fitted for m, n, k from 256 to 65k: median error 4-6 %, nine in ten within 15 %.
     """
-    tiles = groups * np.ceil(m / 128) * np.ceil(n / 256)
+    tiles = groups * np.ceil(m / TILE_M) * np.ceil(n / TILE_N)
     waves = tiles / c.sm
     waves = waves + c.a * (np.ceil(waves) - waves)
-    compute = waves * 2.0 * 128 * 256 * (k + c.k0) / (c.peak * c.e0 / c.sm)
-    moved = groups * (m * k * c.element + n * k * c.element + 2.0 * m * n)
+    compute = waves * 2.0 * TILE_M * TILE_N * (k + c.k0) * c.sm / (c.peak * c.e0)
+    moved = groups * ((m * k + n * k) * c.element + out_bytes * m * n)
     return np.asarray(np.maximum(compute, moved / (c.hbm * c.eb)) + c.t0)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.cluster.spec import Cluster
+from meshwright.cost.kernels import measured_relative
 from meshwright.facts import load_json
 from meshwright.layout.table import Floats, Ints
 
@@ -35,54 +36,111 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Bandwidths and latencies of one cluster."""
+    """Bandwidths and latencies of one cluster.
+
+    curves     measured NCCL curves of the GPU (or of a relative) inside one domain, by collective
+    link       ratio of the GPU's NVLink to that of the measured GPU
+    net_scale  calibration of the network's efficiency
+    """
 
     cluster: Cluster
-    table: dict[str, Any]
+    table: Any
+    curves: Any
+    link: float
+    net_scale: float = 1.0
 
     def group(self, size: Ints | Floats, stride: Ints | Floats) -> Group:
         """The group of `size` members, `stride` ranks apart."""
-        inside = np.clip(self.cluster.nvlink_domain // np.maximum(stride, 1), 1, size)
+        inside = np.clip(self.cluster.nvlink_domain // np.maximum(stride, 1), 1, np.maximum(size, 1))
         return Group(size=np.asarray(size, dtype=float), inside=np.asarray(inside, dtype=float))
 
-    def _ramp(self, message: Floats) -> Floats:
-        ramp = self.table["ramp"]
-        return 1.0 / (1.0 + (ramp["x0"] / np.maximum(message, 1.0)) ** ramp["power"])
-
-    def latency(self, group: Group) -> Floats:
+    def latency(self, group: Group, kind: str = "all_gather") -> Floats:
         """Seconds before the first byte counts."""
-        row = self.table["latency"]
-        base = np.where(group.domains > 1, row["network"], row["nvlink"])
-        return np.where(group.size > 1, base + row["per_hop"] * np.log2(np.maximum(group.size, 2)), 0.0)
+        near = self._curve(kind, group.inside)[1]
+        far = self.table["network"]
+        return np.where(
+            group.domains > 1,
+            near + far["latency"] + far["per_hop"] * group.domains,
+            np.where(group.size > 1, near, 0.0),
+        )
 
-    def gather(self, group: Group, message: Floats) -> Floats:
-        """All-gather or reduce-scatter of a whole buffer of `message` bytes (an all-reduce is two).
+    def _curve(self, kind: str, members: Floats) -> tuple[Floats, Floats]:
+        """Bandwidth [bytes/s] and latency [s] of a collective on `members` GPUs of one domain."""
+        form = self.curves[kind]
+        sizes = np.array(sorted(int(size) for size in form["peak"]))
+        at = np.log2(np.maximum(members, 2))
+        peak = np.interp(at, np.log2(sizes), [form["peak"][str(s)] for s in sizes])
+        latency = np.interp(at, np.log2(sizes), [form["latency"][str(s)] for s in sizes])
+        beyond = np.maximum(at - np.log2(sizes[-1]), 0.0)
+        wide = self.table["wide_domain"]["latency_per_doubling"]
+        return np.asarray(peak * self.link), np.asarray(latency + wide * beyond)
 
-        Ring across nodes: every domain sends through as many NICs as it has members.
+    def _ramp(self, kind: str, message: Floats) -> Floats:
+        form = self.curves[kind]
+        return np.asarray(1.0 + (form["x0"] / np.maximum(message, 1.0)) ** form["power"])
+
+    def _wire(self, kind: str, message: Floats) -> Floats:
+        """Bandwidth of one NIC for a message. [bytes/s]"""
+        far = self.table["network"]
+        ramp = 1.0 + (far["x0"] / np.maximum(message, 1.0)) ** far["power"]
+        return np.asarray(self.cluster.network * far["efficiency"][kind] * self.net_scale / ramp)
+
+    def gather(self, group: Group, message: Floats, kind: str = "all_gather") -> Floats:
+        """All-gather or reduce-scatter of a whole buffer of `message` bytes.
+
+        Inside a domain: the measured curve. Across domains a ring passes every byte through the NICs,
+        and every domain sends through as many of them as it has members.
         """
-        link = self.cluster.gpu.nvlink * self.table["nvlink_efficiency"]["collective"]
-        wire = self.cluster.network * self.table["network_efficiency"]["collective"] * group.inside
-        bandwidth = np.where(group.domains > 1, np.minimum(link, wire), link) * self._ramp(message)
-        return np.asarray(message * (group.size - 1) / group.size / bandwidth + self.latency(group))
+        peak, near = self._curve(kind, group.inside)
+        sent = message * (group.size - 1) / np.maximum(group.size, 1)
+        inside = sent / peak * self._ramp(kind, message)
+        far = self.table["network"]
+        wire = self._wire("collective", message / np.maximum(group.size, 1)) * group.inside
+        across = sent / wire + far["latency"] + far["per_hop"] * group.domains
+        return np.asarray(
+            np.where(
+                group.size > 1, np.where(group.domains > 1, np.maximum(inside, across), inside) + near, 0.0
+            )
+        )
 
-    def alltoall(self, group: Group, sent: Floats, *, crossing: Floats | None = None) -> Floats:
-        """All-to-all in which each rank holds `sent` bytes; of which `crossing` leave the domain."""
-        away = (group.size - group.inside) / group.size
-        cross = sent * away if crossing is None else crossing
-        near = sent * (group.inside - 1) / group.size
-        ramp = self._ramp(sent)
-        link = self.cluster.gpu.nvlink * self.table["nvlink_efficiency"]["alltoall"] * ramp
-        wire = self.cluster.network * self.table["network_efficiency"]["alltoall"] * ramp
-        return np.asarray(np.maximum(near / link, cross / wire) + self.latency(group))
+    def all_reduce(self, group: Group, message: Floats) -> Floats:
+        """All-reduce of `message` bytes: the measured curve inside a domain, two ring passes across."""
+        peak, near = self._curve("all_reduce", group.inside)
+        sent = 2.0 * message * (group.size - 1) / np.maximum(group.size, 1)
+        inside = sent / peak * self._ramp("all_reduce", message) + near
+        return np.asarray(
+            np.where(
+                group.size > 1, np.where(group.domains > 1, 2.0 * self.gather(group, message), inside), 0.0
+            )
+        )
+
+    def alltoall(self, group: Group, near: Floats, crossing: Floats) -> Floats:
+        """NCCL all-to-all in which each rank sends `near` bytes inside its domain and `crossing` beyond."""
+        peak, latency = self._curve("alltoall", group.inside)
+        inside = near / peak * self._ramp("alltoall", near * group.inside / np.maximum(group.inside - 1, 1))
+        across = crossing / self._wire("alltoall", crossing / np.maximum(group.domains - 1, 1))
+        far = self.table["network"]
+        more = np.where(group.domains > 1, far["latency"] + far["per_hop"] * group.domains, 0.0)
+        return np.asarray(np.where(group.size > 1, np.maximum(inside, across) + latency + more, 0.0))
 
     def p2p(self, message: Floats, crosses: Floats) -> Floats:
         """One message to a neighbour, over NVLink or (where `crosses`) the network."""
-        link = self.cluster.gpu.nvlink * self.table["nvlink_efficiency"]["p2p"]
-        wire = self.cluster.network * self.table["network_efficiency"]["p2p"]
-        row = self.table["latency"]
-        latency = np.where(crosses, row["network"], row["nvlink"])
-        return np.asarray(message / np.where(crosses, wire, link) + latency)
+        near = self.cluster.gpu.nvlink * self.table["p2p"]["nvlink_share"]
+        far = self._wire("p2p", message)
+        latency = np.where(crosses > 0, self.table["network"]["latency"], self.table["p2p"]["latency"])
+        return np.asarray(message / np.where(crosses > 0, far, near) + latency)
 
 
-def network_of(cluster: Cluster) -> Network:
-    return Network(cluster=cluster, table=load_json("meshwright.cost", "network.json"))
+def network_of(cluster: Cluster, net_scale: float = 1.0) -> Network:
+    """The network of a cluster; curves come from the measured GPU that is nearest to its own."""
+    measured = load_json("meshwright.cost", "measured.json")["gpus"]
+    relative, own = measured_relative(cluster.gpu)
+    row = measured[relative]
+    link = cluster.gpu.nvlink / row["nvlink"]
+    return Network(
+        cluster=cluster,
+        table=load_json("meshwright.cost", "network.json"),
+        curves=row["collectives"],
+        link=1.0 if own and abs(link - 1) < 0.02 else link,
+        net_scale=net_scale,
+    )

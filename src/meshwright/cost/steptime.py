@@ -2,7 +2,7 @@
 
 One formula for any number of layouts: T = M*t_max + (sum of stages - t_max)/vpp + per-step work, where
 t is a stage's time for one micro-batch with its real contents. For vpp = 1 this is the exact length of
-1F1B with instant messages: (M-1)*t_max + sum.
+1F1B with instant messages: (M-1)*t_max + sum. `schedule` holds it against a simulation of events.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.blocks import BLOCK_TERMS, block_costs
+from meshwright.cost.gradients import (
+    flags,
+    fsdp_seconds,
+    gradient_seconds,
+    optimizer_seconds,
+    stage_parameters,
+)
 from meshwright.cost.keys import distinct_keys
-from meshwright.cost.network import Network, network_of
-from meshwright.cost.operations import machine_for
-from meshwright.cost.parameters import rank_parameters
+from meshwright.cost.machine import machine_for
+from meshwright.cost.network import Network
 from meshwright.cost.question import Question
 from meshwright.cost.stages import StageView
 from meshwright.facts import load_json
@@ -51,107 +57,59 @@ class TimeTable:
 def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTable:
     """Step time of every layout of a table."""
     keys = distinct_keys(table)
-    costs = block_costs(machine_for(question, keys)).both  # [Q, K, T]
+    machine = machine_for(question, keys)
+    costs = block_costs(machine)  # [Q, K, T]
     held = view.counts[table.split].sum(axis=2, dtype=np.float64)  # [N, D, K]
     multiplicity = view.multiplicity[table.split].astype(float)  # [N, D]
-    stage = np.einsum("ndk,nk->nd", held, costs.sum(axis=2)[keys.of_row])
-    fsdp = _fsdp_seconds(question, table, view, stage)
+    forward, backward = (
+        np.einsum("ndk,nk->nd", held, side.sum(axis=2)[keys.of_row])
+        for side in (costs.forward, costs.backward)
+    )
+    own = stage_parameters(question, keys, held)
+    stage = forward + backward
+    fsdp = fsdp_seconds(question, table, machine.network, own, stage)
     stage = stage + fsdp
     micro = table.num_microbatches.astype(float)
     slowest = np.where(multiplicity > 0, stage, 0.0).max(axis=1)
     total = (stage * multiplicity).sum(axis=1)
     mean_blocks = np.einsum("nd,ndk->nk", multiplicity, held) / table.pp[:, None]
-    average = np.einsum("nk,nkt->tn", mean_blocks, costs[keys.of_row])
+    average = np.einsum("nk,nkt->tn", mean_blocks, costs.both[keys.of_row])
     terms = {name: average[t] * micro for t, name in enumerate(BLOCK_TERMS)}
-    network = network_of(question.cluster)
-    terms["dp"] = _gradient_seconds(question, table, view, network, slowest) + micro * (
-        (fsdp * multiplicity).sum(axis=1) / table.pp
-    )
-    terms["pp"] = _boundary_seconds(question, table, network)
+    reduced = gradient_seconds(question, table, machine.network, own, forward, backward)
+    terms["dp"] = reduced + micro * (fsdp * multiplicity).sum(axis=1) / table.pp
+    terms["pp"] = boundary_seconds(question, table, machine.network)
     terms["imbalance"] = micro * (slowest - total / table.pp)
     terms["bubble"] = (total - slowest) / table.vpp
-    terms["optimizer"] = _optimizer_seconds(question, table, view)
-    terms["fixed"] = np.full(len(table), load_json("meshwright.cost", "kernels.json")["fixed"]["seconds"])
+    terms["optimizer"] = optimizer_seconds(question, table, own)
+    terms["fixed"] = _fixed(question, table, sum(terms.values()))
     dense, moe = question.calibration.time_band
     return TimeTable(
-        terms={name: terms[name] for name in TERMS}, band=moe if question.model.is_moe else dense, stage=stage
+        terms={name: terms[name] for name in TERMS},
+        band=moe if question.model.is_moe else dense,
+        stage=stage,
     )
 
 
-def _stage_parameters(question: Question, table: LayoutTable, view: StageView) -> tuple[Floats, Floats]:
-    """Dense and expert parameters of each scored stage. [N, D]"""
-    keys = distinct_keys(table)
-    held = view.counts[table.split].sum(axis=2, dtype=np.float64)
-    per_block = rank_parameters(question.model, keys.tp, keys.ep, keys.etp)
-    dense, expert = (
-        np.einsum("ndk,nk->nd", held, p[keys.of_row].astype(float)) for p in (per_block.dense, per_block.expert)
-    )
-    return np.asarray(dense), np.asarray(expert)
+def _fixed(question: Question, table: LayoutTable, rest: Floats) -> Floats:
+    """A constant a step, and the waiting of many ranks for the slowest, which grows with their number. [N]"""
+    form = load_json("meshwright.cost", "kernels.json")
+    doublings = np.log2(np.maximum(table.world / form["jitter"]["from_gpus"], 1.0))
+    factor = question.calibration.factor
+    waits = form["jitter"]["per_doubling"] * factor("jitter") * doublings * rest
+    return np.asarray(form["fixed"]["seconds"] * factor("fixed") + waits)
 
 
-def _data_parallel(table: LayoutTable, network: Network, dense: Floats, expert: Floats, width: float) -> Floats:
-    """Seconds of one reduce-scatter (or all-gather) of a stage's parameters at `width` bytes each. [N, D]"""
-    dense_group = network.group((table.dp * table.cp)[:, None], table.tp[:, None])
-    expert_group = network.group(table.edp[:, None], (table.ep * table.etp)[:, None])
-    return np.asarray(
-        network.gather(dense_group, width * dense) + network.gather(expert_group, width * np.maximum(expert, 0.0)) * (expert > 0)
-    )
+def boundary_seconds(question: Question, table: LayoutTable, network: Network) -> Floats:
+    """Exposed messages between stages: one activation and one gradient a chunk and micro-batch. [N]
 
-
-def _gradient_seconds(
-    question: Question, table: LayoutTable, view: StageView, network: Network, slowest: Floats
-) -> Floats:
-    """Exposed gradient reduction and parameter gather of a step. [N]
-
-    With overlap only the last micro-batch's backward and the first one's forward hide it.
+    Interleaved schedules send beside compute unless told otherwise; plain 1F1B waits.
     """
-    dense, expert = _stage_parameters(question, table, view)
-    width = 4.0 if question.job.grad_dtype == "fp32" else 2.0
-    if question.job.task == "lora":
-        return np.zeros(len(table))
-    seconds = (_data_parallel(table, network, dense, expert, width) + _data_parallel(table, network, dense, expert, 2.0)).max(axis=1)
-    seconds = seconds * question.calibration.factor("dp", question.cluster.gpu.architecture)
-    form = network.table["overlap"]
-    overlapped = table.flag(["dp" in e.overlaps for e in table.executions]).astype(bool)
-    hidden = np.maximum(form["dp_floor"] * seconds, seconds - form["dp_hidden"] * slowest)
-    fsdp = table.flag([e.fsdp for e in table.executions]).astype(bool)
-    return np.where(fsdp, 0.0, np.where(overlapped, hidden, seconds))
-
-
-def _fsdp_seconds(question: Question, table: LayoutTable, view: StageView, stage: Floats) -> Floats:
-    """Exposed gathers (forward, backward) and gradient scatter of sharded weights, a micro-batch. [N, D]"""
-    fsdp = table.flag([e.fsdp for e in table.executions]).astype(bool)[:, None]
-    if not fsdp.any():
-        return np.zeros_like(stage)
-    network = network_of(question.cluster)
-    dense, expert = _stage_parameters(question, table, view)
-    gathers = 2 * _data_parallel(table, network, dense, expert, 2.0)
-    scatter = _data_parallel(table, network, dense, expert, 4.0 if question.job.grad_dtype == "fp32" else 2.0)
-    form = network.table["overlap"]
-    seconds = gathers + scatter
-    exposed = np.maximum(form["fsdp_floor"] * seconds, seconds - form["fsdp_hidden"] * stage)
-    return np.where(fsdp, exposed, 0.0)
-
-
-def _boundary_seconds(question: Question, table: LayoutTable, network: Network) -> Floats:
-    """Exposed messages between stages: one activation and one gradient a chunk and micro-batch. [N]"""
     shared = np.where(table.sp, table.tp, 1)
     message = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp / shared
     crosses = table.world // table.pp >= question.cluster.nvlink_domain
-    one = network.p2p(message, crosses)
-    form = network.table["overlap"]
-    exposed = np.where(table.flag(["pp" in e.overlaps for e in table.executions]).astype(bool), form["pp_exposed"], 1.0)
+    form = network.table["overlap"]["pp"]
+    beside = flags(table, lambda e: "pp" in e.overlaps) | (table.vpp > 1)
+    exposed = np.where(beside, form["interleaved"], form["exposed"])
+    one = network.p2p(message, crosses.astype(float))
     seconds = 2.0 * one * table.vpp * exposed * (table.num_microbatches + table.pp - 1)
-    return np.asarray(np.where(table.pp > 1, seconds, 0.0))
-
-
-def _optimizer_seconds(question: Question, table: LayoutTable, view: StageView) -> Floats:
-    """The optimizer step on a rank's shard: bytes over the sustained memory bandwidth. [N]"""
-    if question.job.task == "lora":
-        return np.zeros(len(table))
-    form = load_json("meshwright.cost", "kernels.json")["optimizer"]
-    dense, expert = _stage_parameters(question, table, view)
-    sharded = table.flag([e.distributed_optimizer or e.fsdp for e in table.executions]).astype(bool)[:, None]
-    shard = dense / (table.dp * table.cp)[:, None] + expert / table.edp[:, None]
-    parameters = np.where(sharded, shard, dense + expert).max(axis=1)
-    return np.asarray(form["bytes_per_parameter"] * parameters / (question.cluster.gpu.hbm * form["efficiency"]))
+    return np.asarray(np.where(table.pp > 1, seconds, 0.0)) * question.calibration.factor("pp")

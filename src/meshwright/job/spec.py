@@ -6,6 +6,7 @@ changes only memory and speed (recompute, dispatcher, overlaps, sharding of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -67,6 +68,8 @@ class Job:
     lora_rank: int = 32
     hidden_dropout: float = 0.0
     attention_dropout: float = 0.0
+    packing: tuple[tuple[int, float], ...] = ()
+    """Lengths of the samples packed into a sequence: pairs (tokens, share of all tokens); () for whole ones."""
 
     def __post_init__(self) -> None:
         positive("sequence length", self.seq_length)
@@ -78,6 +81,7 @@ class Job:
         positive("LoRA rank", self.lora_rank)
         fraction("hidden dropout", self.hidden_dropout)
         fraction("attention dropout", self.attention_dropout)
+        object.__setattr__(self, "packing", packing_of(self.packing, self.seq_length))
 
     @property
     def tokens_per_step(self) -> int:
@@ -198,6 +202,23 @@ class Stack:
     release: str = "26.06"
     framework: Framework = "megatron-bridge"
     framework_version: str | None = None
+
+
+def packing_of(pairs: Iterable[Iterable[float]], longest: int) -> tuple[tuple[int, float], ...]:
+    """A histogram of sample lengths, shares scaled to 1; QuestionError where a length does not fit.
+
+    >>> packing_of([(512, 1), (4096, 3)], 4096)
+    ((512, 0.25), (4096, 0.75))
+    """
+    found = [(int(length), float(share)) for length, share in pairs]
+    whole = sum(share for _, share in found)
+    for length, share in found:
+        if not 1 <= length <= longest or not share > 0:
+            raise QuestionError(
+                f"packed samples of {length} tokens with share {share:g}: lengths lie between 1 and the "
+                f"sequence length {longest}, shares above 0"
+            )
+    return tuple((length, share / whole) for length, share in found)
 
 
 def positive(what: str, value: int) -> int:

@@ -1,0 +1,278 @@
+"""Constants of the kernel and collective forms, fitted to measured tables.
+
+    pip download aiconfigurator-core --no-deps && unzip aiconfigurator_core-*.whl
+    python benchmarks/kernel_fits.py aiconfigurator_core/systems
+
+Reads the measured GEMM, attention and NCCL tables of that package as data (pyarrow, of the `calibrate`
+extra), fits the forms of `meshwright.cost.kernels` and `.network`, and writes cost/data/measured.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import meshwright.cost
+from meshwright.cost.fitting import robust_fit
+from meshwright.cost.kernels import GemmConstants, gemm_seconds
+
+GPUS: dict[str, dict[str, Any]] = {
+    "A100": {"nvlink": 3e11, "data": "a100_sxm", "sm": 108, "hbm": 2.039e12, "peak": {"bf16": 312e12}},
+    "H100": {"nvlink": 4.5e11, "data": "h100_sxm", "sm": 132, "hbm": 3.35e12, "peak": {"bf16": 989e12, "fp8": 1979e12}},
+    "H200": {"nvlink": 4.5e11, "data": "h200_sxm", "sm": 132, "hbm": 4.8e12, "peak": {"bf16": 989e12, "fp8": 1979e12}},
+    "B200": {"nvlink": 9e11, "data": "b200_sxm", "sm": 148, "hbm": 8e12, "peak": {"bf16": 2250e12, "fp8": 4500e12, "fp4": 9000e12}},
+    "GB200": {"nvlink": 9e11, "data": "gb200", "sm": 152, "hbm": 8e12, "peak": {"bf16": 2450e12, "fp8": 4900e12, "fp4": 9800e12}},
+    "B300": {"nvlink": 9e11, "data": "b300_sxm", "sm": 148, "hbm": 8e12, "peak": {"bf16": 2250e12, "fp8": 4500e12, "fp4": 13500e12}},
+    "GB300": {"nvlink": 9e11, "data": "gb300", "sm": 152, "hbm": 8e12, "peak": {"bf16": 2450e12, "fp8": 4900e12, "fp4": 14700e12}},
+    "L40S": {"nvlink": 3.2e10, "data": "l40s", "sm": 142, "hbm": 0.864e12, "peak": {"bf16": 362e12, "fp8": 733e12}},
+    "RTX-PRO-6000": {"nvlink": 6.4e10, "data": "rtx_pro_6000_server", "sm": 188, "hbm": 1.6e12, "peak": {"bf16": 503e12, "fp8": 1007e12, "fp4": 2015e12}},
+}  # fmt: skip
+DTYPES = {"bf16": ("bfloat16",), "fp8": ("fp8", "fp8_block"), "fp4": ("nvfp4",)}
+ELEMENT = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5625}
+MOST_ROWS = 6000
+
+
+def read(root: Path, gpu: str, pattern: str, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
+    """The tables of one kind, as columns."""
+    for path in sorted((root / "data" / gpu).glob(pattern)):
+        table = pq.read_table(path)
+        if set(columns) <= set(table.column_names):
+            yield {name: np.asarray(table[name].to_pylist()) for name in columns}
+
+
+def joined(root: Path, gpu: str, pattern: str, columns: list[str]) -> dict[str, np.ndarray]:
+    found = list(read(root, gpu, pattern, columns))
+    return {name: np.concatenate([t[name] for t in found]) for name in columns} if found else {}
+
+
+def median_by(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The median of the values of each distinct key row."""
+    distinct, index = np.unique(keys, axis=0, return_inverse=True)
+    order = np.lexsort((values, index.ravel()))
+    start = np.searchsorted(index.ravel()[order], np.arange(len(distinct)))
+    stop = np.searchsorted(index.ravel()[order], np.arange(len(distinct)), side="right")
+    ranked = values[order]
+    return distinct, (ranked[(start + stop - 1) // 2] + ranked[(start + stop) // 2]) / 2
+
+
+def least_by(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least value of each distinct key row."""
+    distinct, index = np.unique(keys, axis=0, return_inverse=True)
+    least = np.full(len(distinct), np.inf)
+    np.minimum.at(least, index.ravel(), values)
+    return distinct, least
+
+
+def thinned(*arrays: np.ndarray, most: int = MOST_ROWS) -> tuple[np.ndarray, ...]:
+    if len(arrays[0]) <= most:
+        return arrays
+    picked = np.random.default_rng(0).permutation(len(arrays[0]))[:most]
+    return tuple(a[picked] for a in arrays)
+
+
+def gemm_fit(root: Path, gpu: dict[str, Any], dtype: str) -> dict[str, float]:
+    """e0, k0, t0, eb, a of one number format, from the fastest backend of each training-sized shape.
+
+    The low-precision tables include the quantisation of the input: it is fitted beside the GEMM, as
+    `quantise` bytes an input element, and left out of the constants.
+    """
+    columns = ["gemm_dtype", "m", "n", "k", "latency"]
+    data = joined(root, gpu["data"], "gemm/*/*/gemm_perf.parquet", columns)
+    if not data:
+        return {}
+    keep = (
+        np.isin(data["gemm_dtype"], DTYPES[dtype])
+        & (data["m"] >= 256)
+        & (data["n"] >= 256)
+        & (data["k"] >= 256)
+    )
+    if keep.sum() < 100:
+        return {}
+    shapes = np.stack([data[name][keep] for name in "mnk"], axis=1)
+    shapes, seconds = least_by(shapes, data["latency"][keep] / 1e3)
+    big = seconds > 8e-6
+    shapes, seconds = thinned(shapes[big], seconds[big])
+    m, n, k = (shapes[:, i].astype(float) for i in range(3))
+    quantised = dtype != "bf16"
+
+    def constants(x: np.ndarray) -> GemmConstants:
+        e0, k0, t0, eb, a = np.exp(x[:5])
+        return GemmConstants(
+            peak=gpu["peak"][dtype], e0=e0, k0=k0, t0=t0, eb=eb, a=a, sm=gpu["sm"],
+            element=ELEMENT[dtype], hbm=gpu["hbm"],
+        )  # fmt: skip
+
+    def model(x: np.ndarray) -> np.ndarray:
+        return gemm_seconds(constants(x), m, n, k) + quantised * np.exp(x[5]) * m * k / gpu["hbm"]
+
+    prior = np.log([0.75, 120, 4e-6, 0.75, 0.1, 4.0])
+    fitted = robust_fit(
+        lambda x: np.log(model(x) / seconds) / 0.1, prior, np.array([3.0, 1.5, 1.5, 0.7, 2.0, 0.5])
+    )
+    error = model(fitted.values) / seconds - 1
+    names = ("e0", "k0", "t0", "eb", "a", *(["quantise"] if quantised else []))
+    large = (m >= 4096) & (n >= 4096) & (k >= 4096)
+    return {
+        **{name: float(f"{value:.4g}") for name, value in zip(names, np.exp(fitted.values), strict=False)},
+        "rows": len(m),
+        "median_error": round(float(np.median(np.abs(error))), 4),
+        "p90_error": round(float(np.quantile(np.abs(error), 0.9)), 4),
+        "large_bias": round(float(np.median(error[large])), 4),
+    }
+
+
+def attention_fit(root: Path, gpu: dict[str, Any], head_dim: int) -> dict[str, float]:
+    """Forward rate*L/(L + ramp) of causal bf16 attention over L tokens, from the fastest backend.
+
+    Work of at least two waves; lengths of 1024 and more.
+    """
+    columns = ["batch_size", "isl", "num_heads", "head_dim", "window_size", "attn_dtype", "latency"]
+    data = joined(root, gpu["data"], "attention/*/*/context_attention_perf.parquet", columns)
+    if not data:
+        return {}
+    keep = (data["head_dim"] == head_dim) & (data["window_size"] == 0) & (data["attn_dtype"] == "bfloat16")
+    return _attention(data, keep, float(head_dim))
+
+
+def mla_fit(root: Path, gpu: dict[str, Any]) -> dict[str, float]:
+    """The same for multi-head latent attention: 192 wide queries and keys, 128 wide values."""
+    columns = ["batch_size", "isl", "num_heads", "mla_dtype", "kv_cache_dtype", "step", "latency"]
+    data = joined(root, gpu["data"], "mla/*/*/context_mla_perf.parquet", columns)
+    if not data:
+        return {}
+    keep = (data["mla_dtype"] == "bfloat16") & (data["kv_cache_dtype"] == "bfloat16") & (data["step"] == 0)
+    return _attention(data, keep, (192 + 128) / 2)
+
+
+def _attention(data: dict[str, np.ndarray], keep: np.ndarray, width: float) -> dict[str, float]:
+    keep = keep & (data["isl"] >= 1024) & (data["batch_size"] * data["num_heads"] * data["isl"] >= 2**20)
+    if keep.sum() < 20:
+        return {}
+    shapes = np.stack([data[name][keep] for name in ("batch_size", "isl", "num_heads")], axis=1)
+    shapes, seconds = least_by(shapes, data["latency"][keep] / 1e3)
+    batch, length, heads = (shapes[:, i].astype(float) for i in range(3))
+    rate = 2.0 * batch * heads * width * length**2 / seconds  # causal: half of 4*L^2
+
+    def model(x: np.ndarray) -> np.ndarray:
+        return np.exp(x[0]) * length / (length + np.exp(x[1]))
+
+    start = np.array([np.log(np.quantile(rate, 0.9)), np.log(1000.0)])
+    fitted = robust_fit(lambda x: np.log(rate / model(x)) / 0.1, start, np.array([3.0, 1.0]))
+    error = np.abs(rate / model(fitted.values) - 1)
+    peak, ramp = np.exp(fitted.values)
+    return {
+        "rate": float(f"{peak:.4g}"), "ramp": float(f"{ramp:.4g}"), "rows": len(rate),
+        "median_error": round(float(np.median(error)), 4),
+    }  # fmt: skip
+
+
+SMALLEST_MESSAGE = 2**20
+"""Bytes below which training sends nothing that matters."""
+
+
+def collective_fit(root: Path, gpu: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Seconds = latency(n) + sent/peak(n) * (1 + (x0/bytes)^p) of one collective on n GPUs of a node.
+
+    sent = bytes*(n-1)/n, twice that for an all-reduce; bytes of the whole buffer.
+    """
+    columns = ["nccl_dtype", "num_gpus", "message_size", "op_name", "latency"]
+    data = joined(root, gpu["data"], "comm/nccl/*/nccl_perf.parquet", columns)
+    if not data:
+        return {}
+    keep = (data["op_name"] == kind) & (data["nccl_dtype"] == "half")
+    keep &= data["message_size"] * 2 >= SMALLEST_MESSAGE
+    keys = np.stack([data["num_gpus"][keep], data["message_size"][keep]], axis=1)
+    if len(keys) < 10:
+        return {}
+    keys, seconds = median_by(keys, data["latency"][keep] / 1e3)
+    n, size = keys[:, 0].astype(float), keys[:, 1] * 2.0
+    sizes = sorted({int(v) for v in n})
+    which = np.searchsorted(sizes, n)
+    sent = size * (n - 1) / n * (2 if kind == "all_reduce" else 1)
+    many = len(sizes)
+
+    def model(x: np.ndarray) -> np.ndarray:
+        peak, latency = np.exp(x[which]), np.exp(x[many + which])
+        return latency + sent / peak * (1 + (np.exp(x[-2]) / size) ** np.exp(x[-1]))
+
+    top = np.log(np.array([(sent / seconds)[which == i].max() for i in range(many)]))
+    prior = np.concatenate([top, np.full(many, np.log(12e-6)), [np.log(4e6), np.log(0.8)]])
+    width = np.concatenate([np.full(many, 0.3), np.full(many, 0.5), [1.5, 0.4]])
+    fitted = robust_fit(lambda x: np.log(model(x) / seconds) / 0.05, prior, width)
+    error = np.abs(model(fitted.values) / seconds - 1)
+    values = np.exp(fitted.values)
+    return {
+        "peak": {str(s): float(f"{v:.4g}") for s, v in zip(sizes, values, strict=False)},
+        "latency": {str(s): float(f"{v:.3g}") for s, v in zip(sizes, values[many:], strict=False)},
+        "x0": float(f"{values[-2]:.4g}"),
+        "power": round(float(values[-1]), 3),
+        "rows": len(size),
+        "median_error": round(float(np.median(error)), 4),
+        "median_error_large": round(float(np.median(error[size >= 2**25])), 4),
+    }
+
+
+def scan_fit(root: Path, gpu: dict[str, Any]) -> dict[str, float]:
+    """Forward FLOP/s of the chunked gated delta rule, 4*heads*v*(k + 64) FLOPs a token (median)."""
+    columns = ["kernel_source", "num_tokens", "head_k_dim", "num_v_heads", "head_v_dim", "phase", "latency"]
+    data = joined(root, gpu["data"], "linear_attention/trtllm/*/gdn_perf.parquet", columns)
+    if not data:
+        return {}
+    keep = (data["kernel_source"] == "chunk_gated_delta_rule") & (data["phase"] == "context")
+    keep &= data["num_tokens"] >= 8192
+    if not keep.any():
+        return {}
+    own = {name: column[keep] for name, column in data.items()}
+    flops = 4.0 * own["num_v_heads"] * own["head_v_dim"] * (own["head_k_dim"] + 64) * own["num_tokens"]
+    return {"rate": float(f"{np.median(flops / own['latency'] * 1e3):.4g}"), "rows": int(keep.sum())}
+
+
+def gpu_row(root: Path, name: str) -> dict[str, Any]:
+    gpu = GPUS[name]
+    return {
+        "sm": gpu["sm"],
+        "hbm": gpu["hbm"],
+        "nvlink": gpu["nvlink"],
+        "peak": gpu["peak"],
+        "gemm": {dtype: fit for dtype in gpu["peak"] if (fit := gemm_fit(root, gpu, dtype))},
+        "attention": {str(d): fit for d in (64, 128, 192, 256) if (fit := attention_fit(root, gpu, d))},
+        "mla": mla_fit(root, gpu),
+        "scan": scan_fit(root, gpu),
+        "collectives": {
+            kind: fit
+            for kind in ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
+            if (fit := collective_fit(root, gpu, kind))
+        },
+        "source": f"aiconfigurator-core 0.12.0 systems/data/{gpu['data']}",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("systems", type=Path, help="the unpacked aiconfigurator_core/systems")
+    parser.add_argument("--gpus", nargs="*", default=list(GPUS))
+    parser.add_argument(
+        "--out", type=Path, default=Path(meshwright.cost.__file__).parent / "data" / "measured.json"
+    )
+    args = parser.parse_args()
+    rows = {}
+    for name in args.gpus:
+        rows[name] = gpu_row(args.systems, name)
+        print(name, json.dumps(rows[name]), flush=True)
+    about = {
+        "source": "fits of benchmarks/kernel_fits.py to the measured tables of aiconfigurator-core 0.12.0 (Apache-2.0): inference kernels of three backends, one GPU at a time, in bursts; NCCL inside one node",
+        "units": "seconds, bytes/s, FLOP/s; message sizes in bytes of the whole buffer",
+        "date": datetime.date.today().isoformat(),
+    }  # fmt: skip
+    args.out.write_text(json.dumps({**about, "gpus": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
