@@ -21,6 +21,7 @@ _WHERE = {
     "Plans": "meshwright.planner.answer",
     "QuestionError": "meshwright.errors",
     "advise": "meshwright.api.guide",
+    "check": "meshwright.api.checking",
     "estimate": "meshwright.api.planning",
     "estimate_again": "meshwright.api.planning",
     "fit": "meshwright.api.planning",

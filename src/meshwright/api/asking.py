@@ -105,7 +105,7 @@ def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
     """The axes of a search; with `fixed`, degrees that were not named are 1."""
     model = asked.question.model
     unnamed = (1,) if fixed else None
-    given = {name: _values(getattr(options, name), unnamed) for name in DEGREES}
+    given: dict[str, Any] = {name: _values(getattr(options, name), unnamed) for name in DEGREES}
     pipeline = None
     if (
         options.pipeline_layout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from meshwright.cluster.parse import gpu_count, parse_cluster
 from meshwright.cluster.spec import Cluster
@@ -12,7 +13,7 @@ from meshwright.layout.ranks import DEFAULT_ORDER, TP_PP_DP_ORDER, RankGrid
 
 def ranks(
     world: int | str | Cluster,
-    degrees: Mapping[str, int] | None = None,
+    degrees: Mapping[str, Any] | None = None,
     *,
     order: str | None = None,
     use_tp_pp_dp_mapping: bool = False,

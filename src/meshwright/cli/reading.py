@@ -102,6 +102,29 @@ def _settings(words: list[str]) -> dict[str, Any]:
     return found
 
 
+def pairs(option: str, words: list[str]) -> dict[str, str]:
+    """NAME=VALUE words."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise QuestionError(f"{option} {word[:60]}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def numbered(option: str, words: list[str]) -> dict[int, str]:
+    """N=VALUE words, N counted from 1."""
+    found = {}
+    for name, value in pairs(option, words).items():
+        if not name.isdigit() or not 1 <= int(name) <= 1000:
+            raise QuestionError(
+                f"{option} {name[:60]}={value[:20]}: write the argument's number first, as in 1=70B"
+            )
+        found[int(name)] = value
+    return found
+
+
 def read_overrides(said: Mapping[str, Any]) -> dict[str, Any]:
     names = ("gpus_per_node", "nvlink_domain", "network_gbps", "gpu_memory_gb")
     return {name: said[name] for name in names if name in said}

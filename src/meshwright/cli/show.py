@@ -23,7 +23,7 @@ def console() -> Console:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(what: str = "pricing layouts") -> Iterator[Callable[[int, int], None] | None]:
     """A callback (done, all) that draws a bar on standard error once work exceeds a second."""
     if not sys.stderr.isatty():
         yield None
@@ -35,7 +35,7 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
         if time.monotonic() - started > PATIENCE:
             drawn = True
             full = 30 * done // max(whole, 1)
-            sys.stderr.write(f"\r  pricing layouts [{'#' * full}{'.' * (30 - full)}] {done:,}/{whole:,}")
+            sys.stderr.write(f"\r  {what} [{'#' * full}{'.' * (30 - full)}] {done:,}/{whole:,}")
             sys.stderr.flush()
 
     yield update

@@ -1,0 +1,79 @@
+"""`check`: what is wrong with a launch script, a config or a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+STATUS = {"ok": 0, "warn": 0, "unknown": 1, "invalid": 1}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(context_settings={"allow_interspersed_args": True})(check)
+
+
+def check(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="scripts, configs, directories or patterns; after --, a command", show_default=False
+        ),
+    ] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", help="how many GPUs, or a cluster (64xH100)")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="kind of GPU")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", help="GPUs a node")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable")
+    ] = None,
+    arg: Annotated[list[str] | None, typer.Option("--arg", help="N=VALUE of a script's argument")] = None,
+    framework: Annotated[str | None, typer.Option("--framework", help="read as this framework")] = None,
+    framework_version: Annotated[str | None, typer.Option("--framework-version", help="its version")] = None,
+    online: Annotated[bool, typer.Option("--online", help="look models up on the hub")] = False,
+    values: Annotated[bool, typer.Option("--values", help="show every value and where it came from")] = False,
+    form: Annotated[str, typer.Option("--format", help="text, json, sarif or github")] = "text",
+    as_json: Annotated[bool, typer.Option("--json", help="the same as --format json")] = False,
+) -> None:
+    """What is wrong with a launch script, a config, or (after --) a command. Nothing is ever run."""
+    import meshwright as mw
+    from meshwright.cli.reading import numbered, pairs
+    from meshwright.cli.show import progress_bar
+    from meshwright.frameworks import outputs
+    from meshwright.job.spec import one_of
+
+    form = one_of("format", "json" if as_json else form, ("text", "json", "sarif", "github"))
+    paths, command = _apart(files or [])
+    with progress_bar("reading files") as progress:
+        report = mw.check(
+            paths,
+            command=command,
+            gpus=gpus,
+            gpu=gpu,
+            gpus_per_node=gpus_per_node,
+            environment=pairs("--env", env or []),
+            arguments=numbered("--arg", arg or []),
+            framework=framework,
+            framework_version=framework_version,
+            online=online,
+            progress=progress,
+        )
+    if form == "json":
+        typer.echo(json.dumps(report.as_dict(), indent=2, default=str))
+    elif form == "text":
+        typer.echo(outputs.text(report, values=values), nl=False)
+    else:
+        typer.echo((outputs.sarif if form == "sarif" else outputs.github)(report))
+    raise typer.Exit(STATUS[report.verdict])
+
+
+def _apart(words: list[str]) -> tuple[Iterable[str], list[str]]:
+    """Files, and the command after `--` (which the parser has taken away: the argument list still has it)."""
+    import sys
+
+    if "--" in sys.argv:
+        command = sys.argv[sys.argv.index("--") + 1 :]
+        return words[: len(words) - len(command)], command
+    return words, []
