@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from meshwright.errors import LayoutError, QuestionError, did_you_mean
@@ -232,6 +233,7 @@ def _letter(number: int, name: object) -> str:
     return LETTER_OF[word]
 
 
+@lru_cache(maxsize=4096)
 def _write_chunk(chunk: Chunk) -> str:
     """`tttt` becomes `t*4`; shorter runs stay as they are."""
     written = []

@@ -311,8 +311,9 @@ def _table(model: Model, found: list[tuple[PipelineLayout, NDArray[np.int16]]]) 
     for row, (layout, own) in enumerate(found):
         counts[row, : layout.pp, : layout.vpp] = own
         mask[row, : layout.pp] = True
-    strings = tuple(layout.string() for layout, _ in found)
-    return SplitTable(counts=counts, kinds=kinds, stage_mask=mask, layouts=strings)
+    written = {layout: layout.string() for layout in {layout for layout, _ in found}}
+    layouts = tuple(written[layout] for layout, _ in found)
+    return SplitTable(counts=counts, kinds=kinds, stage_mask=mask, layouts=layouts)
 
 
 def _from_counts(counts: list[int], pp: int, mtp: int, apart: bool = False) -> PipelineLayout:
@@ -330,10 +331,9 @@ def _check_degrees(num_layers: int, pp: int, vpp: int) -> None:
     positive("vpp", vpp)
     if vpp > 1 and pp == 1:
         raise LayoutError(f"vpp {vpp} needs pp of at least 2, and pp is 1; use vpp 1 or more pipeline stages")
-    if pp * vpp > notation.MOST_ITEMS:
-        raise QuestionError(
-            f"pp {pp} x vpp {vpp} are {pp * vpp} chunks; at most {notation.MOST_ITEMS} are read"
-        )
+    for what, count in (("layers", num_layers), ("chunks (pp x vpp)", pp * vpp)):
+        if count > notation.MOST_ITEMS:
+            raise QuestionError(f"{count} {what} are more than the {notation.MOST_ITEMS} that are read")
 
 
 def divisors_around(number: int, wanted: int) -> tuple[int, ...]:

@@ -78,7 +78,7 @@ def count_blocks(
     kinds = len(model.kinds)
     modules = _distinct(model.mtp)
     base = kinds + len(modules)
-    size = np.array([[chunk.count(letter) for letter in "tmEL"] for chunk in chunks], dtype=np.int64)
+    size = _sizes(chunks)
     stop = np.cumsum(size[:, 0])
     _same_number("decoder layers", int(stop[-1]), model.num_layers)
     _same_number("MTP modules", int(size[:, 1].sum()), len(model.mtp))
@@ -99,6 +99,16 @@ def count_blocks(
         counts[:, 2 * base + 1] = size[:, 2]
     counts[:, -1] = size[:, 3]
     return counts
+
+
+def _sizes(chunks: Sequence[Chunk]) -> NDArray[np.int64]:
+    """How often each chunk holds t, m, E, L; [chunks, 4]."""
+    size = np.zeros((len(chunks), 4), dtype=np.int64)
+    size[:, 0] = [chunk.count("t") for chunk in chunks]
+    for number, chunk in enumerate(chunks):
+        if len(chunk) != size[number, 0]:
+            size[number, 1:] = [chunk.count(letter) for letter in "mEL"]
+    return size
 
 
 def recompute_code(recompute: Recompute) -> tuple[str, int | None]:
