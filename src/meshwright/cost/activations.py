@@ -42,7 +42,8 @@ def block_memory(x: Sizes) -> BlockMemory:
     """Kept and working bytes of every block kind."""
     kinds = describe_kinds(x.model)
     parts = [_block(x, kind) for kind in kinds]
-    logits = [_logits(x) if kind.role in ("head", "mtp") else x.zeros for kind in kinds]
+    loss = x.of_share(x.model.loss_share)
+    logits = [_logits(loss) if kind.role in ("head", "mtp") else x.zeros for kind in kinds]
     return BlockMemory(
         kept=np.stack([part.kept for part in parts], axis=1),
         working=np.stack([part.working for part in parts], axis=1),
@@ -54,12 +55,14 @@ def block_memory(x: Sizes) -> BlockMemory:
 def _block(x: Sizes, kind: BlockKind) -> Part:
     match kind.role:
         case "head":
-            return head_part(x)
+            return head_part(x.of_share(x.model.loss_share))
         case "embedding":
             return embedding_part(x)
         case "vision":
             return Part(kept=x.zeros, working=x.zeros)
-    layer = layer_part(x, x.model.kinds[kind.layer or 0])
+    described = x.model.kinds[kind.layer or 0]
+    x = x.of_share(described.share)
+    layer = layer_part(x, described)
     if kind.role == "mtp":
         return _mtp(x, fully_recomputed(x, layer) if kind.recomputed else layer)
     if kind.recomputed:
@@ -147,14 +150,16 @@ def head_part(x: Sizes) -> Part:
     """Final norm, output projection, cross entropy.
 
     Beside what is kept: the bf16 logits while fp32 probabilities are made (the compiled form holds those
-    twice), their gradient while it is cast down, or the projection's own gradients after that.
+    twice), their gradient while it is cast down, or the projection's own gradients after that. torch's own
+    cross entropy makes fp32 gradients of log-probabilities and of logits.
     """
     hidden, vocab = x.model.hidden, vocabulary(x)
     kept = 2 * BF16 * hidden * x.sharded + _logits(x)
     gradient = BF16 * hidden * (x.full + x.sharded) + BF16 * hidden * vocab * x.own_wgrad
     bf16_logits, probabilities = BF16 * vocab * x.full, FP32 * vocab * x.full
     compiled = x.keys.flag(lambda e: e.cross_entropy_fusion and e.cross_entropy_impl == "native")
-    of_loss = bf16_logits + np.where(compiled, probabilities, 0.0)
+    torch = x.keys.flag(lambda e: e.cross_entropy_impl == "torch")
+    of_loss = np.where(torch, 2 * probabilities, bf16_logits + np.where(compiled, probabilities, 0.0))
     working = np.where(_in_place(x), gradient, np.maximum(of_loss, bf16_logits + gradient - probabilities))
     return Part(kept=kept, working=working)
 

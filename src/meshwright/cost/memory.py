@@ -34,6 +34,7 @@ class MemoryTable:
 
     terms       {name: [N, D]} bytes; their sum is what is held against the card
     allocated   [N, D] what torch.cuda.max_memory_allocated would show
+    fragmentation  [N, D] what the allocator reserves beyond it (part of `other`)
     parameters  [N, D] trained parameters a rank holds [count]
     exists      [N, D] False where a layout has fewer scored stages
     usable      bytes the card offers
@@ -42,6 +43,7 @@ class MemoryTable:
 
     terms: dict[str, Floats]
     allocated: Floats
+    fragmentation: Floats
     parameters: Floats
     exists: Bools
     usable: float
@@ -97,6 +99,7 @@ def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTab
             "other": working + outside + fragmentation,
         },
         allocated=allocated,
+        fragmentation=fragmentation,
         parameters=state.parameters,
         exists=view.exists[table.split],
         usable=gpu.usable_memory,

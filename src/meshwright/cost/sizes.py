@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,18 @@ class Sizes:
     def saved(self) -> float:
         """Bytes that a linear layer keeps of an element of its input."""
         return self.recipe.saved_input
+
+    def of_share(self, share: float) -> Sizes:
+        """The same keys where only a share of the job's tokens passes."""
+        if share == 1.0:
+            return self
+        return replace(
+            self,
+            job=replace(self.job, seq_length=max(round(self.job.seq_length * share), 1)),
+            full=self.full * share,
+            sharded=self.sharded * share,
+            gathered=self.gathered * share,
+        )
 
     @property
     def zeros(self) -> Floats:

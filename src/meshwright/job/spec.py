@@ -23,7 +23,7 @@ Granularity = Literal["none", "selective", "full"]
 OverlapKind = Literal["tp", "dp", "ep", "pp"]
 AttentionBackend = Literal["auto", "fused", "flash", "unfused"]
 TransformerImpl = Literal["transformer-engine", "local"]
-CrossEntropyImpl = Literal["te", "native"]
+CrossEntropyImpl = Literal["te", "native", "torch"]
 ShardingStrategy = Literal["optim", "optim_grads", "optim_grads_params"]
 
 OFFLOAD_MODULES = (
@@ -146,7 +146,8 @@ class Execution:
     attention_backend: AttentionBackend = "auto"
     """auto: cuDNN's fused attention from Hopper on, flash attention on Ampere."""
     cross_entropy_impl: CrossEntropyImpl = "te"
-    """Which fused cross entropy; `te` writes the gradient over the logits."""
+    """te writes the gradient over the logits; native is Megatron Core's, compiled where it is fused; torch is
+    `torch.nn.functional.cross_entropy` on fp32 logits."""
     activation_fusion: bool = True
     """Bias and activation run as one kernel (bias_gelu_fusion, bias_swiglu_fusion)."""
     gradient_accumulation_fusion: bool = True

@@ -160,6 +160,8 @@ class Layer:
     scales: int = 0
     """Elements of learned scales that are no norm and are counted with the norms (Gemma 4's router)."""
     other_parameters: int = 0
+    share: float = 1.0
+    """Share of the job's tokens that pass the layer (the shorter side of an encoder-decoder)."""
 
     @property
     def is_moe(self) -> bool:
@@ -204,6 +206,8 @@ class Model:
     head_bias: bool = False
     """The output projection has a bias (Phi)."""
     final_norm: bool = True
+    loss_share: float = 1.0
+    """Share of the job's tokens that have logits (the decoder's side of an encoder-decoder)."""
     mtp: tuple[int, ...] = ()
     """Multi-token-prediction modules: for each, the kind of its transformer layer."""
     vision: Vision | None = None

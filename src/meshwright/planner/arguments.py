@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshwright.errors import LayoutError, QuestionError
@@ -18,8 +18,8 @@ from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model.spec import Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe
 
 Args = Mapping[str, Any]
-DEFAULT_VOCAB = 50257
-"""GPT-2's byte-pair vocabulary, which Megatron-LM's GPT examples use."""
+VOCABULARY = {"gpt": 50257, "bert": 30522, "t5": 28996}
+"""Vocabularies that Megatron-LM's examples use: GPT-2's byte pairs, BERT's word pieces, lower and mixed case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +33,21 @@ class Setup:
     pipeline: PipelineLayout | None
 
 
-def setup_from_arguments(args: Args, *, vocab: int = DEFAULT_VOCAB, global_batch: int | None = None) -> Setup:
+def setup_from_arguments(
+    args: Args, *, vocab: int | None = None, global_batch: int | None = None, program: str = "gpt"
+) -> Setup:
     """The run that a set of arguments describes; keys with or without leading dashes.
 
-    vocab         size of the tokenizer, where no argument states it
+    vocab         size of the tokenizer, where no argument states it; by default the program's own
+    program       gpt, bert or t5: which of Megatron-LM's pretrain programs the arguments are for
     global_batch  batch where no argument states it; else one micro-batch a replica
     """
     given = {key.lstrip("-").replace("_", "-"): value for key, value in args.items()}
-    return Arguments(given).setup(vocab, global_batch)
+    encoder_decoder = given.get("decoder-num-layers") is not None
+    setup = Arguments(given).setup(vocab or VOCABULARY["t5" if encoder_decoder else program], global_batch)
+    if encoder_decoder:
+        return replace(setup, model=t5(setup.model, Arguments(given)))
+    return replace(setup, model=bert(setup.model)) if program == "bert" else setup
 
 
 class Arguments:
@@ -292,6 +299,38 @@ class Arguments:
                 num_layers=self.whole("recompute-num-layers", 1) or None,
             )
         return Recompute()
+
+
+def bert(model: Model) -> Model:
+    """The parts of BERT beside its layers: token types, the head's transform with norm and bias, the pooler.
+
+    Source: megatron/core/models/bert (bert_model.py, bert_lm_head.py, pooler.py).
+    """
+    hidden = model.hidden
+    extra = 2 * hidden + (hidden * hidden + 3 * hidden) + (hidden * hidden + hidden) + 2 * hidden
+    return replace(model, head_bias=True, other_parameters=extra)
+
+
+def t5(model: Model, said: Arguments) -> Model:
+    """An encoder-decoder as layers that see different shares of the encoder's tokens.
+
+    A decoder layer is self-attention and MLP at the decoder's length, and cross-attention whose queries are
+    the decoder's and whose keys the encoder's: as many scores as at the geometric mean of both lengths.
+    """
+    share = said.whole("decoder-seq-length", 128) / max(said.whole("encoder-seq-length", 512), 1)
+    encoder = model.kinds[0]
+    own = replace(encoder, ffn=None, norms=1, share=share)
+    cross = replace(encoder, ffn=None, norms=1, share=share**0.5)
+    feed_forward = replace(encoder, mixer=None, norms=1, share=share)
+    layers = said.whole("decoder-num-layers", model.num_layers)
+    return replace(
+        model,
+        kinds=(encoder, own, cross, feed_forward),
+        pattern=model.pattern + (1, 2, 3) * layers,
+        head_bias=True,
+        loss_share=share,
+        vocab_size=model.vocab_size + said.whole("vocab-extra-ids", 0),
+    )
 
 
 def padded_to(size: int, multiple: int) -> int:

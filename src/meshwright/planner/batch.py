@@ -98,7 +98,7 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
     layout, pipeline = _layout(row, model, settings or {})
     cluster = _cluster(row, layout)
     precision = _precision(row, settings or {}, cluster)
-    task = said(row, "task") or ("lora" if "lora" in _hints(row) else "pretrain")
+    task = said(row, "task") or ("lora" if re.search(r"\blora\b", _hints(row)) else "pretrain")
     job, _ = default_job(
         [model.name],
         cluster.gpu,
@@ -147,7 +147,9 @@ def _from_arguments(name: str, row: Row) -> Run:
     except json.JSONDecodeError as error:
         raise QuestionError(f"args_json of {name} is not JSON: {error}") from None
     vocab = _whole(row, "vocab")
-    return _run(name, row, setup_from_arguments(given, **({"vocab": vocab} if vocab else {})))
+    names = f"{row.get('model', '')} {row.get('test_case', '')} {row.get('model_family', '')}".lower()
+    program = "bert" if "bert" in names else "gpt"
+    return _run(name, row, setup_from_arguments(given, vocab=vocab, program=program))
 
 
 def _run(name: str, row: Row, setup: Setup) -> Run:
@@ -194,9 +196,13 @@ def _model(row: Row, models: Mapping[str, Model]) -> Model:
     name = said(row, "model_key") if said(row, "model_key") in models else said(row, "model")
     if not name:
         raise QuestionError("the row names no model")
-    model = models.get(name) or find(re.sub(r"\(.*?\)", " ", name).strip())
+    model = models.get(name) or find(WORDS_BESIDE_A_NAME.sub(" ", name).strip())
     layers = _whole(row, "layers")
     return with_layers(model, layers) if layers and layers != model.num_layers else model
+
+
+WORDS_BESIDE_A_NAME = re.compile(r"\(.*?\)|\b(?:sft|lora|peft|pretrain|mlperf)\b", re.IGNORECASE)
+"""What rows write beside the name of a model."""
 
 
 def with_layers(model: Model, layers: int) -> Model:
@@ -301,6 +307,12 @@ def _execution(row: Row, settings: Row, usual: Execution) -> Execution:
         or "fsdp" in row.get("framework", "").lower()
         or (_whole(row, "fsdp") or 0) > 1
     )
+    if "fsdp2" in row.get("framework", "").lower():
+        changes |= {
+            "cross_entropy_fusion": False,
+            "cross_entropy_impl": "torch",
+            "overlaps": frozenset({"dp"}),
+        }
     if "dist_opt=false" in sharding:
         changes["distributed_optimizer"] = False
     dispatcher = (
@@ -361,6 +373,9 @@ def _recompute(row: Row, settings: Row) -> Recompute:
     modules = tuple(name for name in re.findall(r"[a-z_]+", text) if name in MODULES)
     if modules:
         return Recompute(granularity="selective", modules=modules)
+    if "selective" in text and "fsdp2" in row.get("framework", "").lower():
+        # every second matrix product is recomputed: about what Megatron's `mlp` does
+        return Recompute(granularity="selective", modules=("mlp",))
     return Recompute(granularity="selective", modules=("core_attn",)) if "selective" in text else Recompute()
 
 
