@@ -71,9 +71,8 @@ def _operand(said: Said, word: Text, unknowns: Unknowns) -> None:
     """A word that belongs to no option: a positional, or something unknown that may hold options."""
     if not word.is_known and len(word) == 1:
         names = tuple(sorted(unknowns.names(word)))
-        said.unknowns.append(
-            Unknown(option="more options", needs=names, how=supply(names), line=word.mark.line)
-        )
+        how = supply(names, unknowns.argument_names)
+        said.unknowns.append(Unknown(option="more options", needs=names, how=how, line=word.mark.line))
     else:
         said.operands.append(word)
 

@@ -45,11 +45,17 @@ class CheckResult:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """How to supply what is open, one sentence each."""
-        said = {f"{unknown.option}: {unknown.how}" for unknown in self.reading.unknowns}
-        if self.reading.launcher.world is None and not any("gpus" in s or "nodes" in s for s in said):
-            said.add("number of GPUs: give --gpus 64xH100, or --env NNODES=VALUE")
-        return tuple(sorted(said))
+        """How to supply what is open, one sentence an input."""
+        options: dict[str, list[str]] = {}
+        for unknown in self.reading.unknowns:
+            known = options.setdefault(unknown.how, [])
+            if unknown.option not in known:
+                known.append(unknown.option)
+        said = [f"{how}, for {', '.join(names)}" for how, names in options.items()]
+        asks = {unknown.option for unknown in self.reading.unknowns} & {"gpus", "nodes", "gpus per node"}
+        if self.reading.launcher.world is None and not asks:
+            said.append("give --gpus 64xH100 (or --env NNODES=VALUE), for the number of GPUs")
+        return tuple(said)
 
     def layout(self) -> dict[str, Any]:
         """Degrees by their short names, as in an estimate; None where open."""
@@ -210,7 +216,8 @@ def resolved_of(reading: Reading, view: View) -> dict[str, Value]:
 
     Keys are Megatron's names; the degrees and the shape of the model stand under their short names too.
     """
-    name = str(table()["frameworks"].get(reading.framework, {}).get("name", reading.framework))
+    entry = table()["frameworks"].get(reading.framework, {})
+    name = str(entry.get("name") or table()["titles"].get(reading.framework, reading.framework))
     resolved = dict(reading.options)
     for fill in view.fills:
         source = Source(kind="default", name=fill.source)

@@ -10,6 +10,9 @@ from meshwright.frameworks.reading import Source, Unknown, Value
 from meshwright.frameworks.shell.text import Mark, Text, Unknowns
 from meshwright.frameworks.spelling import plain_value, typed
 
+MACHINE = ("nvidia-smi", "nproc", "scontrol", "rocm-smi")
+"""Programs that launch scripts ask for the number of GPUs or nodes."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -55,22 +58,31 @@ def source_of(mark: Mark) -> Source:
     return Source(kind=mark.kind, file=mark.file, line=mark.line or None, name=name)
 
 
-def supply(names: Sequence[str]) -> str:
-    """How a person supplies inputs by these names."""
+def supply(names: Sequence[str], called: Mapping[str, str] | None = None) -> str:
+    """How a person supplies inputs by these names; `called` says what a script calls its arguments."""
     said = []
     for name in names:
         if name.startswith("$") and name[1:].isdigit():
-            said.append(f"--arg {name[1:]}=VALUE")
+            meaning = (called or {}).get(name)
+            said.append(f"--arg {name[1:]}=VALUE" + (f" ({meaning})" if meaning else ""))
         elif name.replace("_", "").isalnum() and name.upper() == name:
             said.append(f"--env {name}=VALUE")
-        else:
-            said.append(f"the value of {name}")
-    return "give " + ", ".join(said) if said else "give its value"
+        elif name in MACHINE:
+            said.append("--gpus N")
+    other = [
+        name for name in names if not name.startswith("$") and name.upper() != name and name not in MACHINE
+    ]
+    return (
+        "give " + ", ".join(said)
+        if said
+        else f"it depends on {', '.join(other) or 'what only the run knows'}"
+    )
 
 
 def unknown_of(option: str, text: Text, unknowns: Unknowns) -> Unknown:
     names = tuple(sorted(unknowns.names(text)))
-    return Unknown(option=option, needs=names, how=supply(names), line=text.mark.line or None)
+    how = supply(names, unknowns.argument_names)
+    return Unknown(option=option, needs=names, how=how, line=text.mark.line or None)
 
 
 def value_of(option: str, text: Text, unknowns: Unknowns, kind: str | None = None) -> Value | Unknown:

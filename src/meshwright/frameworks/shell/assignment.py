@@ -55,6 +55,8 @@ def assign(shell: Shell, script: Script, node: Node, state: State, *, associativ
         before = old_item.items.get(key, Text()) if isinstance(old_item, Array) else Text()
         state.set_item(name, key, before + text if append else text)
         return name
+    if len(text) == 1 and not text.is_known and text.mark.kind == "argument":
+        shell.unknowns.argument_names.setdefault(f"${text.mark.name}", name)
     old = state.get(name)
     if append and isinstance(old, Array):
         state.set_item(name, "0", old.items.get("0", Text()) + text)
@@ -86,6 +88,8 @@ def declaration(shell: Shell, script: Script, node: Node) -> Status:
     flags = "".join(script.raw(c).plain for c in node.named_children if script.raw(c).plain.startswith("-"))
     for child in node.named_children:
         raw = script.raw(child)
+        if keyword in ("local", "declare", "typeset") and "g" not in flags:
+            _hide(shell, raw.plain.partition("=")[0].rstrip("+").partition("[")[0])
         if child.type == "variable_assignment":
             name = assign(shell, script, child, shell.state, associative="A" in flags)
         elif raw.plain.startswith("-"):
@@ -97,6 +101,13 @@ def declaration(shell: Shell, script: Script, node: Node) -> Status:
         if keyword == "export" or "x" in flags:
             shell.state.exported.add(name)
     return 0
+
+
+def _hide(shell: Shell, name: str) -> None:
+    """Remember what a local variable hides, to be put back when the function ends."""
+    if shell.frames and name and not name.startswith("-"):
+        value = shell.state.variables.get(name)
+        shell.frames[-1].setdefault(name, value.copy() if isinstance(value, Array) else value)
 
 
 def _declare(shell: Shell, word: Text, keyword: str, flags: str) -> None:

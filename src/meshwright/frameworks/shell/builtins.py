@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from meshwright.frameworks import launchers
@@ -16,7 +16,7 @@ from meshwright.frameworks.shell.problems import Problem
 from meshwright.frameworks.shell.redirections import read_file
 from meshwright.frameworks.shell.script import text_of_file
 from meshwright.frameworks.shell.signals import Break, Continue, Exit, Return
-from meshwright.frameworks.shell.state import Array
+from meshwright.frameworks.shell.state import Array, State, Variable
 from meshwright.frameworks.shell.text import Text
 
 if TYPE_CHECKING:
@@ -31,10 +31,29 @@ def call(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
     if name in shell.functions:
         return _function(shell, name, words[1:], prefix)
     if (builtin := BUILTINS.get(name)) is not None:
-        return builtin(shell, words)
+        return _with_prefix(shell, builtin, words, prefix)
     if (pure := filters.FILTERS.get(name)) is not None and not prefix:
         return _filtered(shell, pure, words)
     return external(shell, words, prefix)
+
+
+def _with_prefix(shell: Shell, builtin: Builtin, words: Words, prefix: dict[str, Text]) -> Status:
+    """A builtin under `NAME=value builtin`: the variables hold only while it runs."""
+    saved = {name: shell.state.variables.get(name) for name in prefix}
+    shell.state.variables.update(prefix)
+    try:
+        return builtin(shell, words)
+    finally:
+        restore(shell.state, saved)
+
+
+def restore(state: State, saved: Mapping[str, Variable | None]) -> None:
+    """Put back variables as they were; None for those that were unset."""
+    for name, value in saved.items():
+        if value is None:
+            state.variables.pop(name, None)
+        else:
+            state.variables[name] = value
 
 
 def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
@@ -91,12 +110,14 @@ def _function(shell: Shell, name: str, arguments: Words, prefix: dict[str, Text]
     shell.state.positional, shell.state.arguments_given = arguments, True
     shell.state.variables.update(prefix)
     state = shell.state
+    shell.frames.append({})
     try:
         return shell.run(script, body)
-    except Return:
-        return 0
+    except Return as returned:
+        return returned.status
     finally:
         state.positional, state.arguments_given = saved
+        restore(shell.state, shell.frames.pop())
 
 
 def _filtered(shell: Shell, pure: filters.Filter, words: Words) -> Status:
@@ -147,7 +168,9 @@ def _exit(shell: Shell, words: Words) -> Status:
 
 
 def _return(shell: Shell, words: Words) -> Status:
-    raise Return
+    if len(words) < 2:
+        raise Return(0)
+    raise Return(int(words[1].plain) if words[1].plain.isdigit() else None)
 
 
 def _break(shell: Shell, words: Words) -> Status:
@@ -179,8 +202,8 @@ def _source(shell: Shell, words: Words) -> Status:
         shell.state.positional, shell.state.arguments_given = words[2:], True
     try:
         return shell.run_text(content)
-    except Return:
-        return 0
+    except Return as returned:
+        return returned.status
     finally:
         if len(words) > 2:
             shell.state.positional, shell.state.arguments_given = saved

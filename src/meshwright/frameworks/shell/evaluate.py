@@ -19,7 +19,7 @@ from meshwright.frameworks.shell.files import Files
 from meshwright.frameworks.shell.problems import Problem
 from meshwright.frameworks.shell.script import Script, TooLong, parse, text_of_file
 from meshwright.frameworks.shell.signals import Break, Continue, Exit, Return, Signal
-from meshwright.frameworks.shell.state import Budget, OutOfBudget, State, merged
+from meshwright.frameworks.shell.state import Budget, OutOfBudget, State, Variable, merged
 from meshwright.frameworks.shell.text import NOWHERE, Mark, Text, Unknowns
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Shell:
     problems: list[Problem] = field(default_factory=list)
     functions: dict[str, tuple[Script, Node]] = field(default_factory=dict)
     wrappers: list[tuple[Text, ...]] = field(default_factory=list)
+    frames: list[dict[str, Variable | None]] = field(default_factory=list)
+    """For each function that runs, what its local variables hide."""
     loops: list[str] = field(default_factory=list)
     output: list[Text] = field(default_factory=list)
     stdin: Text | None = None
@@ -79,7 +81,7 @@ class Shell:
         try:
             self.run_text(text)
         except Signal:
-            pass
+            return
         except OutOfBudget:
             self.problems.append(Problem("the script does more than a launch script can; reading stopped"))
         except RecursionError:

@@ -63,6 +63,17 @@ class Fields:
             self.add(item)
 
 
+@dataclass(frozen=True)
+class Default:
+    """The word of `${x:-word}` where it is used unquoted: it is split like the word it stands in."""
+
+    raw: Text
+    mark: Callable[[Mark], Mark]
+
+
+Result = Text | list[Text] | Default
+
+
 @dataclass
 class Expander:
     """Expands words against a state. `substitute` computes `$(...)` from the text inside."""
@@ -117,7 +128,10 @@ class Expander:
                 at = stop
         return "".join(out)
 
-    def _scan(self, raw: Text, fields: Fields, *, quoted: bool, split: bool = True) -> None:
+    def _scan(
+        self, raw: Text, fields: Fields, *, quoted: bool, split: bool = True, literal: bool = True
+    ) -> None:
+        """Expand raw text into fields; with `literal` off, plain white space ends words as well."""
         self.budget.spend(1, len(raw))
         self.depth += 1
         if self.depth > self.budget.depth:
@@ -131,11 +145,11 @@ class Expander:
                 at += 1
                 continue
             if start < at:
-                fields.add(raw.slice(start, at))
+                (fields.add if literal else fields.add_split)(raw.slice(start, at))
             at = self._special(raw, at, fields, quoted=quoted, split=split)
             start = at
         if start < len(text):
-            fields.add(raw.slice(start, len(text)))
+            (fields.add if literal else fields.add_split)(raw.slice(start, len(text)))
         self.depth -= 1
 
     def _special(self, raw: Text, at: int, fields: Fields, *, quoted: bool, split: bool) -> int:
@@ -183,8 +197,16 @@ class Expander:
             return value.values
         return [value] if value is not None else []
 
-    def _emit(self, value: Text | list[Text], fields: Fields, *, quoted: bool, split: bool) -> None:
-        if isinstance(value, list):
+    def _emit(self, value: Result, fields: Fields, *, quoted: bool, split: bool) -> None:
+        if isinstance(value, Default):
+            inner = Fields()
+            self._scan(value.raw, inner, quoted=False, literal=False)
+            last = inner.open is not None
+            inner.end()
+            fields.add_items([text.marked_by(value.mark) for text in inner.done])
+            if not last:
+                fields.end()
+        elif isinstance(value, list):
             if quoted and split:
                 fields.add_items(value)
             elif split:
@@ -216,7 +238,7 @@ class Expander:
             return close + 1
         if following == "{":
             close = closing_brace(text, at + 1)
-            value = self.parameter(raw.slice(at + 2, close), mark, quoted=quoted)
+            value = self.parameter(raw.slice(at + 2, close), mark, quoted=quoted, split=split)
             self._emit(value, fields, quoted=quoted, split=split)
             return close + 1
         if following == "'" and not quoted:
@@ -320,11 +342,11 @@ class Expander:
         text = self.arithmetic(raw)
         return int(text.plain) if text.is_known else None
 
-    def parameter(self, inner: Text, mark: Mark, *, quoted: bool) -> Text | list[Text]:
+    def parameter(self, inner: Text, mark: Mark, *, quoted: bool, split: bool = True) -> Result:
         """`${...}`; the operators live in their own module."""
         from meshwright.frameworks.shell.parameter import expand_parameter
 
-        return expand_parameter(self, inner, mark, quoted=quoted)
+        return expand_parameter(self, inner, mark, quoted=quoted, split=split)
 
     def lookup(self, name: str) -> Variable | None:
         return self.state.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from meshwright.frameworks.shell.state import Array
 from meshwright.frameworks.shell.text import Mark, Text
 
 if TYPE_CHECKING:
-    from meshwright.frameworks.shell.expand import Expander
+    from meshwright.frameworks.shell.expand import Expander, Result
 
 REFERENCE = re.compile(r"(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])")
 OPERATORS = (
@@ -41,11 +42,9 @@ OPERATORS = (
 )
 MAX_PIECES = 4096
 
-Result = Text | list[Text]
 
-
-def expand_parameter(shell: Expander, inner: Text, mark: Mark, *, quoted: bool) -> Result:
-    """Value of `${inner}`."""
+def expand_parameter(shell: Expander, inner: Text, mark: Mark, *, quoted: bool, split: bool = True) -> Result:
+    """Value of `${inner}`; with `split`, an unquoted default is left to be split where it stands."""
     text = inner.plain
     if len(text) > 1 and text[0] == "#" and REFERENCE.match(text, 1) and text[1:2] not in "}%-:":
         return _length(shell, text[1:], mark)
@@ -62,7 +61,9 @@ def expand_parameter(shell: Expander, inner: Text, mark: Mark, *, quoted: bool) 
         if index not in ("@", "*"):
             index = subscript(shell, name, inner.slice(at + 1, close))
         at = close + 1
-    value = _value(shell, name, index)
+    value: Text | list[Text] | None = _value(shell, name, index)
+    if quoted and isinstance(value, list) and "*" in (name, index):
+        value = Text.join(value, " ")
     operator = next((op for op in OPERATORS if text.startswith(op, at)), "")
     if not operator:
         if value is None:
@@ -70,7 +71,7 @@ def expand_parameter(shell: Expander, inner: Text, mark: Mark, *, quoted: bool) 
         return value
     argument = inner.slice(at + len(operator), len(inner))
     if operator in (":-", "-", ":=", "=", ":?", "?", ":+", "+"):
-        return _default(shell, name, index, value, operator, argument, mark, quoted)
+        return _default(shell, name, index, value, operator, argument, mark, quoted, split)
     if value is None:
         value = shell.unset(name, mark)
     if operator == ":":
@@ -103,7 +104,7 @@ def _closing_bracket(text: str, start: int) -> int:
     return len(text)
 
 
-def _value(shell: Expander, name: str, index: str | None) -> Result | None:
+def _value(shell: Expander, name: str, index: str | None) -> Text | list[Text] | None:
     if name in ("@", "*"):
         return list(shell.state.positional) or None
     if name in ("#", "?", "$", "!", "-"):
@@ -131,7 +132,7 @@ def _missing_item(shell: Expander, name: str, index: str, mark: Mark) -> Result:
 
 def _length(shell: Expander, text: str, mark: Mark) -> Text:
     if text in ("@", "*"):
-        value: Result = shell.variable("#", mark)
+        value = shell.variable("#", mark)
         return value if isinstance(value, Text) else Text.of(str(len(value)), mark)
     name, _, rest = text.partition("[")
     variable = shell.lookup(name)
@@ -154,7 +155,7 @@ def _indirect(shell: Expander, inner: Text, mark: Mark) -> Result:
     name, bracket, rest = text.partition("[")
     variable = shell.lookup(name)
     if bracket and rest.startswith(("@", "*")):
-        keys = list(variable.items) if isinstance(variable, Array) else []
+        keys = variable.keys if isinstance(variable, Array) else []
         return [Text.of(key, mark) for key in keys]
     found = re.match(r"\w+", text)
     target = shell.state.scalar(found.group()) if found else None
@@ -168,35 +169,46 @@ def _default(
     shell: Expander,
     name: str,
     index: str | None,
-    value: Result | None,
+    value: Text | list[Text] | None,
     operator: str,
     argument: Text,
     mark: Mark,
     quoted: bool,
+    split: bool,
 ) -> Result:
     """`:-`, `:=`, `:?` and `:+`; a default that is used is marked as replaceable from outside."""
     empty = value is None or (operator[0] == ":" and not (value if isinstance(value, list) else len(value)))
     if operator[-1] == "+":
-        return Text() if empty else _words(shell, argument, quoted)
+        return Text() if empty else _words(shell, argument, quoted, split, same)
     if not empty and value is not None:
         return value
     if operator[-1] == "?":
         return shell.unset(name, mark)
-    default = _words(shell, argument, quoted)
-    if isinstance(default, Text):
-        kind: Kind = "argument" if name.isdigit() else "environment"
-        plain_env = shell.lookup(name) is None
-        if plain_env:
-            default = Text(tuple((t, replace(m, kind=kind, name=name)) for t, m in default.spans))
-        if operator[-1] == "=" and index is None and not name.isdigit():
-            shell.state.set(name, default)
-    return default
+    kind: Kind = "argument" if name.isdigit() else "environment"
+    outside = shell.lookup(name) is None
+
+    def replaceable(mark: Mark) -> Mark:
+        return replace(mark, kind=kind, name=name) if outside else mark
+
+    if operator[-1] == "=" and index is None and not name.isdigit():
+        default = shell.one(argument).marked_by(replaceable)
+        shell.state.set(name, default)
+        return default
+    return _words(shell, argument, quoted, split, replaceable)
 
 
-def _words(shell: Expander, argument: Text, quoted: bool) -> Result:
-    if quoted or "[@]" not in argument.plain:
-        return shell.one(argument) if not quoted else shell.quoted(_unquoted(argument))
-    return shell.words(argument)
+def same(mark: Mark) -> Mark:
+    return mark
+
+
+def _words(
+    shell: Expander, argument: Text, quoted: bool, split: bool, mark: Callable[[Mark], Mark]
+) -> Result:
+    if not quoted and split:
+        from meshwright.frameworks.shell.expand import Default
+
+        return Default(argument, mark)
+    return (shell.one(argument) if not quoted else shell.quoted(_unquoted(argument))).marked_by(mark)
 
 
 def _unquoted(argument: Text) -> Text:
@@ -206,7 +218,7 @@ def _unquoted(argument: Text) -> Text:
     return argument
 
 
-def _substring(shell: Expander, value: Result, argument: Text, mark: Mark) -> Result:
+def _substring(shell: Expander, value: Text | list[Text], argument: Text, mark: Mark) -> Result:
     first, separator, second = argument.partition(":")
     start = shell.number(first)
     length = shell.number(second) if separator else None

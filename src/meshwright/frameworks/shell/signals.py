@@ -12,7 +12,11 @@ class Exit(Signal):
 
 
 class Return(Signal):
-    """`return`: the function or sourced file ends."""
+    """`return`: the function or sourced file ends, with a status."""
+
+    def __init__(self, status: int | None = 0) -> None:
+        super().__init__()
+        self.status = status
 
 
 class Break(Signal):

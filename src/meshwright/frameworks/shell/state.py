@@ -50,10 +50,14 @@ class Array:
         self.items[str(last + 1)] = text
 
     @property
-    def values(self) -> list[Text]:
+    def keys(self) -> list[str]:
         if self.associative:
-            return list(self.items.values())
-        return [self.items[key] for key in sorted(self.items, key=lambda k: int(k) if k.isdigit() else 0)]
+            return list(self.items)
+        return sorted(self.items, key=lambda key: int(key) if key.isdigit() else 0)
+
+    @property
+    def values(self) -> list[Text]:
+        return [self.items[key] for key in self.keys]
 
 
 Variable = Text | Array

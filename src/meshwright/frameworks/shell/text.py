@@ -9,7 +9,7 @@ the names of the inputs it depends on; it survives quoting, splitting and being 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -100,6 +100,10 @@ class Text:
         """The same characters, all with one mark."""
         return Text.of(self.plain, mark)
 
+    def marked_by(self, change: Callable[[Mark], Mark]) -> Text:
+        """The same characters with every mark changed."""
+        return Text(tuple((text, change(mark)) for text, mark in self.spans))
+
     @property
     def mark(self) -> Mark:
         """The mark that says most: of a piece that an input can replace, else of the last piece."""
@@ -155,6 +159,8 @@ def cleaned(text: str) -> str:
 class Unknowns:
     """The unknown things of one evaluation, each with the names of the inputs it depends on."""
 
+    argument_names: dict[str, str] = field(default_factory=dict)
+    """What the script calls its positional arguments: `$1` -> `size`."""
     _names: list[frozenset[str]] = field(default_factory=list)
     _chars: dict[frozenset[str], str] = field(default_factory=dict)
 
