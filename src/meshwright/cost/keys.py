@@ -5,7 +5,7 @@ The cost of one layer depends on (tp, cp, ep, etp, mbs, sp, execution) and on no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,10 +55,36 @@ class Keys:
 
 def distinct_keys(table: LayoutTable) -> Keys:
     """The distinct layer keys of a table, and the key of each row."""
-    code = np.zeros(len(table), dtype=np.int64)
-    for name in _FIELDS:
-        _, position = np.unique(getattr(table, name), return_inverse=True)
-        code = code * (int(position.max(initial=0)) + 1) + position
-    _, first, of_row = np.unique(code, return_index=True, return_inverse=True)
+    first, of_row = distinct_rows([getattr(table, name) for name in _FIELDS])
     columns = {name: getattr(table, name)[first] for name in _FIELDS}
     return Keys(**columns, executions=table.executions, of_row=of_row)
+
+
+LARGEST_CODE = 1 << 22
+"""Codes below this are told apart by a look-up table; sorting them would take longer."""
+
+
+def distinct_rows(columns: Sequence[Ints | Bools]) -> tuple[Ints, Ints]:
+    """Rows with different values: the first of each, and for every row which of them it equals.
+
+    Columns are non-negative whole numbers, all of one length.
+    """
+    code, count = _ranked(np.asarray(columns[0], dtype=np.int64))
+    for column in columns[1:]:
+        own, more = _ranked(np.asarray(column, dtype=np.int64))
+        code, count = _ranked(code * more + own)
+    first = np.zeros(count, dtype=np.int64)
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    return first, code
+
+
+def _ranked(values: Ints) -> tuple[Ints, int]:
+    """Values renumbered 0, 1, ... in their own order, and how many there are."""
+    most = int(values.max(initial=-1)) + 1
+    if most > LARGEST_CODE:
+        distinct, code = np.unique(values, return_inverse=True)
+        return np.asarray(code, dtype=np.int64), len(distinct)
+    there = np.zeros(most, dtype=bool)
+    there[values] = True
+    rank: Ints = np.cumsum(there) - 1
+    return rank[values], int(rank[-1]) + 1 if most else 0

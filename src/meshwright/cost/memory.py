@@ -21,7 +21,7 @@ from meshwright.cost.question import Question
 from meshwright.cost.resident import resident_bytes
 from meshwright.cost.sizes import Sizes, sizes_of
 from meshwright.cost.stages import Flight, StageView, flight
-from meshwright.cost.state import State, rank_state
+from meshwright.cost.state import rank_state
 from meshwright.facts import load_json
 from meshwright.layout.table import Bools, Floats, LayoutTable
 
@@ -77,12 +77,11 @@ def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTab
     gpu = question.cluster.gpu
     sizes = sizes_of(question.model, question.job, recipe_for(question.job.precision, gpu), keys, gpu)
     flying = flight(table, view)
-    held = flying.held
-    state = rank_state(question, table, view, keys, held)
+    state = rank_state(question, table, keys, flying)
     blocks = block_memory(sizes)
-    activations = flying.sum(blocks.kept, keys)
-    moment = _peak_moment(sizes, flying, blocks, activations, state)
-    resident = resident_bytes(question, sizes, table, view, flying, constants)
+    activations = flying.total(flying.passes, blocks.kept, keys)
+    moment = _peak_moment(sizes, flying, blocks)
+    resident = resident_bytes(question, sizes, table, flying, constants)
     allocated = state.total + resident + np.maximum(activations + moment, state.update) + state.unsharded
     working = allocated - state.total - activations
     outside = constants["context_bytes"]["value"] + _nccl(table, constants)[:, None]
@@ -107,30 +106,24 @@ def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTab
     )
 
 
-def _peak_moment(x: Sizes, flying: Flight, blocks: BlockMemory, activations: Floats, state: State) -> Floats:
+def _peak_moment(x: Sizes, flying: Flight, blocks: BlockMemory) -> Floats:
     """Most bytes beyond the activations of all micro-batches in flight, over the moments of a step. [N, D]
 
     The loss comes first in a backward pass and lets go of its logits; the embedding comes last, when the
     micro-batch has let go of everything else.
     """
-    keys, kinds = x.keys, flying.kinds
-    present = flying.held > 0  # [N, D, K]
-    ends = np.array([name == "head" or name.startswith("mtp") for name in kinds])
-    embedding = np.array([name == "embedding" for name in kinds])
-    working = blocks.working[keys.of_row][:, None, :]
-    logits = flying.sum(blocks.logits, keys)
-    at_loss = np.where(present & ends, working, 0.0).max(axis=2)
-    in_layer = np.where(present & ~ends & ~embedding, working, 0.0).max(axis=2) - logits
-    one_pass = flying.one_pass(blocks.kept, keys)
-    at_embedding = np.where(present & embedding, working, 0.0).max(axis=2) - one_pass
+    keys, held = x.keys, flying.held > 0  # [F, D, K]
+    ends = np.array([name == "head" or name.startswith("mtp") for name in flying.kinds])
+    embedding = np.array([name == "embedding" for name in flying.kinds])
+    at_loss = flying.largest(held & ends, blocks.working, keys)
+    in_layer = flying.largest(held & ~ends & ~embedding, blocks.working, keys)
+    in_layer = in_layer - flying.total(flying.passes * ends, blocks.logits, keys)
+    one_pass = flying.total(flying.single, blocks.kept, keys)
+    at_embedding = flying.largest(held & embedding, blocks.working, keys) - one_pass
     # a tied head's own weight gradient waits for the embedding's
-    waiting = (
-        _tied_gradient(x)[keys.of_row][:, None]
-        * (present & embedding).any(axis=2)
-        * (present & ends).any(axis=2)
-    )
-    later = np.maximum(in_layer, at_embedding) + waiting
-    return np.asarray(np.maximum(at_loss, later))
+    both = flying.spread((held & embedding).any(axis=2) & (held & ends).any(axis=2))
+    waiting = _tied_gradient(x)[keys.of_row][:, None] * both
+    return np.asarray(np.maximum(at_loss, np.maximum(in_layer, at_embedding) + waiting))
 
 
 def _tied_gradient(x: Sizes) -> Floats:

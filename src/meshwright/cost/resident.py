@@ -16,7 +16,7 @@ from meshwright.cost.activations import vocabulary
 from meshwright.cost.parameters import block_weights
 from meshwright.cost.question import Question
 from meshwright.cost.sizes import BF16, Sizes
-from meshwright.cost.stages import Flight, StageView
+from meshwright.cost.stages import Flight
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Floats, LayoutTable
 from meshwright.model.spec import Model
@@ -40,15 +40,14 @@ def resident_bytes(
     question: Question,
     x: Sizes,
     table: LayoutTable,
-    view: StageView,
     flying: Flight,
     constants: Mapping[str, Any],
 ) -> Floats:
     """Workspaces, buffers kept for reuse, messages between stages. [N, D]"""
     keys, gpu = x.keys, question.cluster.gpu
-    head = flying.held[:, :, view.kind("head")] > 0
+    head = flying.spread(flying.held[:, :, flying.kinds.index("head")] > 0)
     local = keys.flag(lambda e: e.transformer_impl == "local")
-    gather = gather_buffer(x)[keys.of_row][:, None] * (head | local[keys.of_row][:, None])
+    gather = gather_buffer(x)[keys.of_row][:, None] * np.maximum(head, local[keys.of_row][:, None])
     mask = keys.flag(lambda e: e.attention_mask) * keys.mbs * float(question.job.seq_length) ** 2 / keys.cp
     messages = np.where(table.pp > 1, 2.0, 0.0) * (BF16 * x.model.hidden * x.sharded)[keys.of_row]
     return np.asarray(
@@ -77,12 +76,13 @@ def stand_in_gradients(x: Sizes, flying: Flight) -> Floats:
             found[rows, width, split, grid] = size / (degree if split else np.ones_like(degree))
             members.setdefault((rows, width, split, grid), []).append(number)
     if not found:
-        return np.zeros(flying.held.shape[:2])
+        return np.zeros((len(x.keys.of_row), flying.held.shape[1]))
     sizes = np.stack(list(found.values()), axis=1) * (1 - x.own_wgrad)[:, None]  # [Q, W]
     holds = np.zeros((len(kinds), len(found)))
     for column, numbers in enumerate(members.values()):
         holds[numbers, column] = 1.0
-    return flying.present_sum(holds, sizes, x.keys)
+    needed = ((flying.held > 0).astype(np.float64) @ holds > 0).astype(np.float64)  # [F, D, W]
+    return flying.total(needed, sizes, x.keys)
 
 
 def _shapes(model: Model, kind: BlockKind) -> Iterator[tuple[int, int, str | None, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.keys import Keys
+from meshwright.cost.keys import Keys, distinct_rows
 from meshwright.layout.table import Bools, Floats, Ints, LayoutTable, SplitTable
 
 
@@ -68,61 +68,56 @@ def distinct_stages(splits: SplitTable) -> StageView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """Blocks of the stages of N layouts, and how many micro-batches keep activations of each. [N, D, K]
+    """Blocks of the stages of N layouts, and how many micro-batches keep activations of each.
 
-    Rows with the same split and schedule share their arrays; `of_row` spreads them.
+    Rows with the same split and schedule share one of F entries; `of_row` [N] says which.
 
-    held    blocks of each kind that a stage holds
-    passes  blocks times micro-batches in flight, at the stage's fullest moment
-    single  blocks of the chunk that runs backward at that moment
+    held    blocks of each kind that a stage holds                          [F, D, K]
+    passes  blocks times micro-batches in flight, at the fullest moment     [F, D, K]
+    single  blocks of the chunk that runs backward at that moment           [F, D, K]
     """
 
-    held_of: Floats
-    passes_of: Floats
-    single_of: Floats
+    held: Floats
+    passes: Floats
+    single: Floats
     of_row: Ints
     kinds: tuple[str, ...]
 
-    @property
-    def held(self) -> Floats:
-        return self.held_of[self.of_row]
+    def spread(self, values: Floats | Bools) -> Floats:
+        """One value a stage from [F, D] to [N, D]."""
+        return np.asarray(values[self.of_row], dtype=np.float64)
 
-    def sum(self, per_block: Floats, keys: Keys) -> Floats:
-        """Bytes of all micro-batches in flight. [Q, K] -> [N, D]"""
-        return _weighted(self.passes_of[self.of_row], per_block, keys)
+    def total(self, counts: Floats, per_block: Floats | Ints, keys: Keys) -> Floats:
+        """Sum over the blocks of a stage. [F, D, K] x [Q, K] -> [N, D]"""
+        rows = np.asarray(per_block, dtype=np.float64)[keys.of_row]
+        return np.asarray(np.matmul(counts[self.of_row], rows[:, :, None])[:, :, 0])
 
-    def one_pass(self, per_block: Floats, keys: Keys) -> Floats:
-        """Bytes of one micro-batch in the chunk that runs backward. [Q, K] -> [N, D]"""
-        return _weighted(self.single_of[self.of_row], per_block, keys)
-
-    def present_sum(self, holds: Floats, sizes: Floats, keys: Keys) -> Floats:
-        """Sum of sizes [Q, W] over what any held kind needs; `holds` is [K, W], 0 or 1. [N, D]"""
-        present = ((self.held_of > 0).astype(float) @ holds > 0).astype(float)
-        return _weighted(present[self.of_row], sizes, keys)
-
-
-def _weighted(counts: Floats, per_block: Floats, keys: Keys) -> Floats:
-    """[N, D, K] x [Q, K] -> [N, D]"""
-    return np.asarray(np.matmul(counts, per_block[keys.of_row][:, :, None])[:, :, 0])
+    def largest(self, where: Bools, per_block: Floats, keys: Keys) -> Floats:
+        """Largest value among the kinds that are there. [F, D, K], [Q, K] -> [N, D]; 0 where there is none"""
+        found = np.zeros((len(self.of_row), where.shape[1]))
+        for kind in np.flatnonzero(where.any(axis=(0, 1))).tolist():
+            value = per_block[keys.of_row, kind][:, None]
+            np.maximum(found, where[self.of_row, :, kind] * value, out=found)
+        return found
 
 
 def flight(table: LayoutTable, view: StageView) -> Flight:
     """Blocks held and in flight of every row; equal splits and schedules are worked out once."""
     group = vp_group(table)
     most = 4 * table.pp + group  # more micro-batches than this change nothing
-    code = np.stack([table.split, table.pp, table.vpp, group, np.minimum(table.num_microbatches, most)])
-    _, first, of_row = np.unique(code, axis=1, return_index=True, return_inverse=True)
+    columns = [table.split, table.pp, table.vpp, group, np.minimum(table.num_microbatches, most)]
+    first, of_row = distinct_rows(columns)
     few = table.rows(first)
     counts = view.counts[few.split].astype(np.float64)  # [F, D, C, K]
     passes = in_flight(few, view).astype(np.float64)  # [F, D, C]
     running = np.zeros_like(passes)
-    last = few.vpp - 1
-    np.put_along_axis(running, np.broadcast_to(last[:, None, None], (*passes.shape[:2], 1)), 1.0, axis=2)
+    last = np.broadcast_to((few.vpp - 1)[:, None, None], (*passes.shape[:2], 1))
+    np.put_along_axis(running, last, 1.0, axis=2)
     return Flight(
-        held_of=counts.sum(axis=2),
-        passes_of=np.einsum("fdck,fdc->fdk", counts, passes),
-        single_of=np.einsum("fdck,fdc->fdk", counts, running),
-        of_row=np.asarray(of_row).reshape(-1),
+        held=counts.sum(axis=2),
+        passes=np.einsum("fdck,fdc->fdk", counts, passes),
+        single=np.einsum("fdck,fdc->fdk", counts, running),
+        of_row=of_row,
         kinds=view.kinds,
     )
 

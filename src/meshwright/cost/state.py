@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.keys import Keys
-from meshwright.cost.parameters import RankParameters, adapter_parameters, embedding_copy, rank_parameters
+from meshwright.cost.parameters import adapter_parameters, embedding_copy, rank_parameters
 from meshwright.cost.precision import Recipe, recipe_for
 from meshwright.cost.question import Question
-from meshwright.cost.stages import StageView
+from meshwright.cost.stages import Flight
 from meshwright.facts import load_json
 from meshwright.job.spec import Execution
 from meshwright.layout.stages import describe_kinds
-from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
+from meshwright.layout.table import Bools, Floats, LayoutTable
+from meshwright.model.spec import Model
 
 GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
@@ -57,18 +58,23 @@ class _Shards:
     optimizer: Bools
 
 
-def rank_state(question: Question, table: LayoutTable, view: StageView, keys: Keys, held: Floats) -> State:
-    """State of every stage; `held` counts the blocks of each kind a stage holds. [N, D, K]"""
+def rank_state(question: Question, table: LayoutTable, keys: Keys, flying: Flight) -> State:
+    """State of every stage."""
     quantised_bytes = weight_bytes(question, table)
     per_block = rank_parameters(question.model, keys.tp, keys.ep, keys.etp)
-    dense, expert, linear = _stage_sums(held, per_block, keys)
-    copies = embedding_copies(question, table, view, held)
+    dense, expert, linear = (
+        flying.total(flying.held, counts, keys)
+        for counts in (per_block.dense, per_block.expert, per_block.linear)
+    )
+    copies = flying.spread(embedding_copies(question.model, flying))
     dense = dense + copies * embedding_copy(question.model, keys.tp)[keys.of_row][:, None]
     quantised = linear + expert
     shards = _shards(table)
     plain = 2.0 * (dense + expert - quantised) + quantised_bytes * quantised
     if question.job.task == "lora":
-        adapters = _stage_sum(held, adapter_parameters(question.model, keys, question.job.lora_rank), keys)
+        adapters = flying.total(
+            flying.held, adapter_parameters(question.model, keys, question.job.lora_rank), keys
+        )
         trained_dense, trained_expert = adapters, np.zeros_like(expert)
         plain = plain + 2.0 * adapters
     else:
@@ -89,7 +95,7 @@ def rank_state(question: Question, table: LayoutTable, view: StageView, keys: Ke
         optimizer=optimizer * (1 - offloaded),
         parameters=whole,
         update=np.where(shards.optimizer, share, whole) * (4.0 if low_precision else 0.0) * (1 - offloaded),
-        unsharded=_unsharded(table, plain, grads * whole, held, shards),
+        unsharded=_unsharded(table, plain, grads * whole, flying, shards),
         host=optimizer * offloaded,
     )
 
@@ -144,43 +150,31 @@ def _state_bytes(question: Question, linear: Floats, whole: Floats) -> Floats | 
 
 
 def _unsharded(
-    table: LayoutTable, weights: Floats, gradients: Floats, held: Floats, shards: _Shards
+    table: LayoutTable, weights: Floats, gradients: Floats, flying: Flight, shards: _Shards
 ) -> Floats:
     """FSDP: two layers' whole weights are gathered at a time, and one layer's (or two buffers of) gradients.
 
     Source: megatron/core/distributed/fsdp (units of one layer, gathered one ahead; fsdp_double_buffer).
     """
-    blocks = np.maximum(held.sum(axis=2), 1.0)
+    if not shards.weights.any() and not shards.gradients.any():
+        return np.zeros_like(weights)
+    blocks = flying.spread(np.maximum(flying.held.sum(axis=2), 1.0))
     buffers = table.flag([2.0 if e.fsdp_double_buffer else 1.0 for e in table.executions]).astype(float)
     gathered = np.where(shards.weights, 2.0 * weights, 0.0)
     reduced = np.where(shards.gradients, buffers[:, None] * gradients, 0.0)
     return np.asarray((gathered + reduced) / blocks)
 
 
-def _stage_sums(held: Floats, per_block: RankParameters, keys: Keys) -> tuple[Floats, Floats, Floats]:
-    dense, expert, linear = (
-        _stage_sum(held, x, keys) for x in (per_block.dense, per_block.expert, per_block.linear)
-    )
-    return dense, expert, linear
-
-
-def _stage_sum(held: Floats, per_block: Floats | Ints, keys: Keys) -> Floats:
-    """Sum over the blocks of a stage. [N, D, K] x [Q, K] -> [N, D]"""
-    rows = np.asarray(per_block, dtype=float)[keys.of_row]
-    return np.asarray(np.matmul(held, rows[:, :, None])[:, :, 0])
-
-
-def embedding_copies(question: Question, table: LayoutTable, view: StageView, held: Floats) -> Floats:
-    """Copies of the embedding matrix beyond the first stage's: a tied head's, and MTP's. [N, D]
+def embedding_copies(model: Model, flying: Flight) -> Floats:
+    """Copies of the embedding matrix beyond the first stage's: a tied head's, and MTP's. [F, D]
 
     Source: megatron/core/models/gpt/gpt_model.py (pre_process or mtp_process builds an embedding;
     a tied output layer holds its own copy unless it shares the first stage).
     """
-    has_embedding = held[:, :, view.kind("embedding")] > 0
-    copies = np.zeros_like(held[:, :, 0])
-    if question.model.tied:
-        copies += (held[:, :, view.kind("head")] > 0) & ~has_embedding
-    mtp = [i for i, kind in enumerate(describe_kinds(question.model)) if kind.role == "mtp"]
-    if mtp:
-        copies += (held[:, :, mtp].sum(axis=2) > 0) & ~has_embedding
-    return copies
+    roles = [kind.role for kind in describe_kinds(model)]
+    held = {role: flying.held[:, :, [r == role for r in roles]].sum(axis=2) > 0 for role in set(roles)}
+    elsewhere = ~held["embedding"]
+    copies = (held["head"] & elsewhere) * (1.0 if model.tied else 0.0)
+    if model.mtp:
+        copies = copies + (held["mtp"] & elsewhere)
+    return np.asarray(copies, dtype=np.float64)
