@@ -1,7 +1,7 @@
 """What a rank keeps from its forward to its backward passes, under the real schedule and without memory.
 
-Tensors are fake (shapes only), collectives go nowhere, and hooks see everything that autograd saves.
-Saved storages are counted once, parameters and buffers not at all.
+Tensors are on the meta device (shapes and no contents), collectives go nowhere, and hooks see everything
+that autograd saves. Saved storages are counted once, parameters and buffers not at all.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-any-return,attr-defined,assignment"
@@ -16,22 +16,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from megatron.core.enums import ModelType
-from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.pipeline_parallel import get_forward_backward_func, p2p_communication
 from megatron.core.tensor_parallel import random as engine_random
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from meshwright.verify.engine import balanced, build, parameters, world
+from meshwright.verify.engine import balanced, build, parameters, patches, world
 
 
 def measure(request: dict[str, Any]) -> list[dict[str, Any]]:
     """For each rank of `request["ranks"]`: bytes saved, at the peak and by part of the model.
 
-    request  world, mesh, config, model, ranks, seq_length, micro_batch_size, num_microbatches
+    request  world, mesh, config, model, ranks, seq_length, micro_batch_size, num_microbatches;
+             `until_steady` ends a rank once its backward passes keep pace with the forward passes
     Answer, a rank: `peak_saved_bytes` (most that is kept after a forward pass), `microbatch_bytes` (kept
     by the first micro-batch alone), `parts` (that, by part of the model), `left_bytes` (must be 0).
     """
+    patches.Device.current = torch.device("meta")
     forget_randomness()
-    dist.all_gather_object = fill
+    forget_neighbours()
     config = request["config"]
     if config.get("num_moe_experts"):
         balanced.install(config["moe_router_topk"], config["num_moe_experts"])
@@ -45,6 +46,13 @@ def forget_randomness() -> None:
     engine_random._set_cuda_rng_state = lambda *_, **__: None
     engine_random._get_all_rng_states = lambda: (None, None, {})
     engine_random._set_all_rng_states = lambda *_: None
+
+
+def forget_neighbours() -> None:
+    """What would need another rank: objects are our own, messages are not waited for."""
+    dist.all_gather_object = fill
+    p2p_communication._batched_p2p_ops = lambda **_: []
+    p2p_communication._p2p_ops = lambda **_: {}
 
 
 def fill(found: list[Any], mine: Any, group: Any = None) -> None:
@@ -62,6 +70,7 @@ class Ledger:
         self.owner: dict[int, str] = {}
         self.place = "outside"
         self.peak = 0
+        self.released = False
 
     def pack(self, tensor: Any) -> Any:
         storage = tensor.untyped_storage()
@@ -77,6 +86,7 @@ class Ledger:
         return held
 
     def release(self, key: int) -> None:
+        self.released = True
         self.holders[key] -= 1
         if not self.holders[key]:
             self.storages.pop(key, None)
@@ -95,6 +105,10 @@ class Ledger:
         return dict(sums)
 
 
+class Steady(Exception):  # noqa: N818 - a signal, not an error
+    """The peak is behind: forward and backward passes alternate."""
+
+
 class Held:
     """A saved tensor, alive exactly as long as autograd keeps it."""
 
@@ -110,17 +124,18 @@ def unpack(held: Any) -> Any:
 
 def one_rank(request: dict[str, Any], rank: int) -> dict[str, Any]:
     world.enter(request["world"], rank, request["mesh"])
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cpu"):
+    with torch.device("meta"):
         _, chunks = build.build_rank(request)
-        for chunk in chunks:
-            chunk.model_type = ModelType.encoder_or_decoder
-            chunk.train()
-        ledger = Ledger(known_storages(chunks))
-        for number, chunk in enumerate(chunks):
-            watch(ledger, chunk, f"chunk{number}." if len(chunks) > 1 else "")
-        first: dict[str, int] = {}
-        with torch.autograd.graph.saved_tensors_hooks(ledger.pack, unpack):
-            run_schedule(request, chunks, ledger, first)
+    for chunk in chunks:
+        chunk.model_type = ModelType.encoder_or_decoder
+        chunk.train()
+    ledger = Ledger(known_storages(chunks))
+    for number, chunk in enumerate(chunks):
+        watch(ledger, chunk, f"chunk{number}." if len(chunks) > 1 else "")
+    first: dict[str, int] = {}
+    hooks = torch.autograd.graph.saved_tensors_hooks(ledger.pack, unpack)
+    with hooks, contextlib.suppress(Steady):
+        run_schedule(request, chunks, ledger, first)
     return {
         "rank": rank,
         **parameters.coordinates(),
@@ -173,20 +188,23 @@ def run_schedule(request: dict[str, Any], chunks: list[Any], ledger: Ledger, fir
     length, micro = request["seq_length"], request["micro_batch_size"]
     shape = (micro, length // request["mesh"]["context_parallel_size"])
     several = len(chunks) > 1
-    passes = [0]
+    passes, steady = [0], [0]
 
     def batches() -> Iterator[Any]:
         while True:
-            yield torch.zeros(shape, dtype=torch.long)
+            yield torch.zeros(shape, dtype=torch.long, device="meta")
 
     def forward_step(data: Iterator[Any], chunk: Any) -> Any:
         tokens = next(data)
         ledger.place = "ends"
-        output = chunk(tokens, tokens, None, labels=tokens, loss_mask=torch.ones(shape))
+        output = chunk(tokens, tokens, None, labels=tokens, loss_mask=torch.ones(shape, device="meta"))
         passes[0] += 1
         ledger.note_peak()
         if passes[0] == 1:
             first.update(ledger.parts())
+        steady[0] += ledger.released
+        if request.get("until_steady") and steady[0] == 2:
+            raise Steady
 
         def loss(losses: Any) -> Any:
             return losses.float().mean(), {}

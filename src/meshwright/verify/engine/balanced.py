@@ -1,6 +1,6 @@
 """Expert routing without values: every expert gets the same number of tokens.
 
-Fake tensors have shapes and no contents, and how many tokens an expert gets is content. Here those
+Meta tensors have shapes and no contents, and how many tokens an expert gets is content. Here those
 numbers are the balanced ones; the operations around them, and what they keep, stay the engine's.
 """
 
@@ -41,7 +41,12 @@ def patch_selection(top_k: int, experts: int) -> None:
         count = mask.shape[1] * top_k * mask.shape[0] // experts
         return Selection.apply(self, mask, count) if self.requires_grad else self.new_empty(count)
 
+    def cpu(self: Any) -> Any:
+        """Only counts are copied to the host, and they are replaced where they are used."""
+        return self
+
     torch.Tensor.masked_select = masked_select
+    torch.Tensor.cpu = cpu
 
 
 def patch_dispatcher() -> None:

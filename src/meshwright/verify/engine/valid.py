@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from meshwright.verify.engine import build, patches, world
 
 
@@ -17,8 +19,6 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     request  world, mesh, config, model, ranks; and for the first step seq_length, micro_batch_size,
              global_batch_size (0 leaves the batch out)
     """
-    import torch
-
     patches.Device.current = torch.device("meta")
     for rank in request["ranks"]:
         world.enter(request["world"], rank, request["mesh"])
@@ -34,7 +34,6 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
 def first_layers(config: Any, chunks: list[Any]) -> None:
     """What the experts refuse at their first forward pass: tensor without sequence parallelism."""
-    import torch
     from megatron.core.transformer.moe.moe_layer import MoELayer
 
     if config.tensor_model_parallel_size == 1 or config.sequence_parallel:
@@ -48,7 +47,6 @@ def first_layers(config: Any, chunks: list[Any]) -> None:
 
 def sequence(config: Any, length: int, micro_batch: int) -> None:
     """Cutting the sequence as the data loader (context) and the embedding (sequence parallelism) do."""
-    import torch
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.utils import get_batch_on_this_cp_rank
 
@@ -82,7 +80,7 @@ def schedule(config: Any, request: dict[str, Any]) -> None:
         raise FirstForward
 
     chunks = [Stub(config) for _ in range(config.virtual_pipeline_model_parallel_size or 1)]
-    several = len(chunks) > 1
+    several = config.virtual_pipeline_model_parallel_size is not None
     try:
         get_forward_backward_func()(
             forward_step_func=forward_step,
@@ -97,12 +95,13 @@ def schedule(config: Any, request: dict[str, Any]) -> None:
         return
 
 
-class Stub:
+class Stub(torch.nn.Module):
     """The least that a schedule asks of a model before its first forward pass."""
 
     def __init__(self, config: Any) -> None:
         from megatron.core.enums import ModelType
 
+        super().__init__()
         self.config = config
         self.model_type = ModelType.encoder_or_decoder
         self.vp_stage = None
