@@ -142,8 +142,8 @@ def test_an_order_that_makes_no_sense_is_a_wrong_question(order: str) -> None:
 
 @pytest.mark.parametrize(("world", "limit"), [(16_384, 1.0), (98_304, 4.0)])
 def test_large_worlds_are_fast(world: int, limit: float) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     grid = RankGrid(layout=Layout(tp=2, pp=16, cp=2, ep=64), world=world)
     assert sum(members.size for members in grid.groups.values()) > 10 * world
     assert all(grid.reach(name).size for name in grid.groups)
-    assert time.perf_counter() - begun < limit
+    assert time.process_time() - begun < limit

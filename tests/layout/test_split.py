@@ -296,14 +296,14 @@ def test_typical_splits_take_milliseconds() -> None:
 
 
 def timed(model: Model, pp: int, vpp: int, costs: SplitCosts) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert isinstance(best_split(model, pp, vpp, costs), Split)
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def test_a_very_deep_model_does_not_hang() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert best_split(small_model([0] * 20_000), 512, 1, default_costs(small_model([0] * 20_000))) is not None
     model = small_model([0, 1] * 1500)
     assert best_split(model, 64, 1, costs_of(model, [1.0, 1.5], {"head": 2.0})) is not None
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10

@@ -8,7 +8,6 @@ is known well enough by its class: its number inside the beginning, its phase in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from meshwright.layout.table import Bools, Floats, Ints
 TOLERANCE = 1e-9
 FEW_STATES = 6_000
 MANY_STATES = 40_000
-"""States above which the exact search gives up: after some 20 ms, or some 200 ms."""
+"""States above which the exact search gives up: after some 20 ms, or a second or two."""
 
 
 class TooManyStatesError(Exception):
@@ -81,6 +80,9 @@ def split_below(problem: Problem, limit: float, most_states: int = FEW_STATES) -
             )
             if number == problem.vpp - 1:
                 legal &= spent >= needed - (problem.pp - 1 - rank) * limit - slack * problem.pp
+            after = places.next[at[:, number]][:, sizes]
+            goal = begins[:, number + 1] if number + 1 < problem.vpp else np.full(len(at), problem.num_layers)
+            legal &= _round_closes(problem, places, rank, number, after, goal)
             parent, column = np.nonzero(legal)
             if not len(parent):
                 return None
@@ -134,17 +136,20 @@ def _begins(problem: Problem, places: _Places, most_states: int) -> Ints:
     """Every choice of classes where the rounds may begin, [choices, vpp]; the first begins at 0."""
     low = problem.low.reshape(problem.vpp, problem.pp).sum(axis=1)
     high = problem.high.reshape(problem.vpp, problem.pp).sum(axis=1)
-    choices, count = [], 1
+    begins = places.of(np.zeros((1, 1), dtype=np.int64))
     for number in range(1, problem.vpp):
         first = max(int(low[:number].sum()), problem.num_layers - int(high[number:].sum()))
         last = min(int(high[:number].sum()), problem.num_layers - int(low[number:].sum()))
         classes = np.unique(places.of(np.arange(first, last + 1)))
-        choices.append(classes)
-        count *= len(classes)
-        if count > most_states:
+        length = classes[None, :] - begins[:, -1:]
+        # inside the beginning a class is a place: the round between must be of a legal length
+        known = (classes[None, :] < places.beginning) & (begins[:, -1:] < places.beginning)
+        legal = ~known | ((length >= low[number - 1]) & (length <= high[number - 1]))
+        row, column = np.nonzero(legal)
+        if len(row) > most_states:
             raise TooManyStatesError
-    start = int(places.of(np.zeros(1, dtype=np.int64))[0])
-    return np.array([(start, *rest) for rest in product(*choices)], dtype=np.int64)
+        begins = np.column_stack([begins[row], classes[column]])
+    return begins
 
 
 def _reachable(problem: Problem, chunk: int, total: Ints) -> Bools:
@@ -153,6 +158,18 @@ def _reachable(problem: Problem, chunk: int, total: Ints) -> Bools:
     later = grid[int(np.flatnonzero(grid == chunk)[0]) + 1 :]
     left = problem.num_layers - total
     return np.asarray((left >= problem.low[later].sum()) & (left <= problem.high[later].sum()))
+
+
+def _round_closes(
+    problem: Problem, places: _Places, rank: int, number: int, after: Ints, goal: Ints
+) -> Bools:
+    """The ranks that follow can bring round `number` from `after` to `goal`, as far as places are known."""
+    later = np.arange(number * problem.pp + rank + 1, (number + 1) * problem.pp)
+    left = goal[:, None] - after
+    last_round = number == problem.vpp - 1
+    known = (after < places.beginning) & (last_round | (goal[:, None] < places.beginning))
+    fits = (left >= problem.low[later].sum()) & (left <= problem.high[later].sum())
+    return np.asarray(~known | fits)
 
 
 def _distinct(states: Ints, before: Floats) -> Ints:

@@ -21,7 +21,8 @@ TOLERANCE = 1e-9
 GOOD_ENOUGH = 5e-4
 """Gap below which nothing more is tried."""
 WORTH_MORE_TIME = 0.01
-"""Gap above which the exact search is tried again with more states."""
+"""Gap above which more starts are tried, then the exact search with more states."""
+SHAKES = 16
 
 
 def interleaved(problem: Problem) -> Split | None:
@@ -34,7 +35,7 @@ def interleaved(problem: Problem) -> Split | None:
     best, bound, proven = _exact(problem, best, bound, FEW_STATES)
     if not proven:
         bound = max(bound, composition_bound(problem, _slowest(problem, best)))
-        best = _improved(problem, best, bound)
+        best = _shaken(problem, _improved(problem, best, bound), bound)
     if not proven and _slowest(problem, best) > bound * (1 + WORTH_MORE_TIME):
         best, bound, _ = _exact(problem, best, bound, MANY_STATES)
     if not _fits(problem, best):
@@ -94,6 +95,28 @@ def _improved(problem: Problem, layers: Ints, bound: float) -> Ints:
     return best
 
 
+def _shaken(problem: Problem, best: Ints, bound: float) -> Ints:
+    """Start again from random neighbours of the best, as long as it is not near the bound.
+
+    The numbers drawn are always the same, so that a question has one answer.
+    """
+    dice = np.random.default_rng(0)
+    for attempt in range(SHAKES):
+        slowest = _slowest(problem, best)
+        if slowest <= bound * (1 + WORTH_MORE_TIME):
+            break
+        layers = best.copy()
+        for giver in dice.integers(len(best), size=len(best) // 4):
+            taker = giver + 1 if giver == 0 or (giver + 1 < len(best) and dice.random() < 0.5) else giver - 1
+            if layers[giver] > problem.low[giver] and layers[taker] < problem.high[taker]:
+                layers[giver] -= 1
+                layers[taker] += 1
+        tried = within_limit(problem, layers, bound if attempt % 2 else slowest * (1 - 1e-6))
+        if _fits(problem, tried) and _slowest(problem, tried) < slowest:
+            best = tried
+    return best
+
+
 def _exact(problem: Problem, best: Ints, bound: float, most_states: int) -> tuple[Ints, float, bool]:
     """The optimal split, its load as the bound, and True; what was known and False where that is too much.
 
@@ -101,15 +124,17 @@ def _exact(problem: Problem, best: Ints, bound: float, most_states: int) -> tupl
     """
     slowest = _slowest(problem, best)
     while slowest > bound * (1 + GOOD_ENOUGH):
+        far = slowest > bound * (1 + WORTH_MORE_TIME)
+        limit = (slowest + bound) / 2 if far else slowest * (1 - 1e-6)
         try:
-            better = split_below(problem, slowest * (1 - 1e-6), most_states)
+            better = split_below(problem, limit, most_states)
         except TooManyStatesError:
             return best, bound, False
         if better is None:
-            return best, slowest, True
-        slowest = _slowest(problem, better)
-        if _fits(problem, better):
-            best = better
+            bound = limit if far else slowest
+        else:
+            slowest = _slowest(problem, better)
+            best = better if _fits(problem, better) else best
     return best, bound, True
 
 
