@@ -7,9 +7,7 @@ every micro-batch in flight, the embedding's gradient, the optimizer step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +16,10 @@ from meshwright.cost.activations import BlockMemory, block_memory, vocabulary
 from meshwright.cost.keys import distinct_keys
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
-from meshwright.cost.resident import resident_bytes
+from meshwright.cost.resident import outside_bytes, resident_bytes
 from meshwright.cost.sizes import Sizes, sizes_of
 from meshwright.cost.stages import Flight, StageView, flight
-from meshwright.cost.state import rank_state
+from meshwright.cost.state import State, rank_state
 from meshwright.facts import load_json
 from meshwright.layout.table import Bools, Floats, LayoutTable
 
@@ -70,38 +68,78 @@ class MemoryTable:
         return np.where(sure, "fits", np.where(self.may_fit, "tight", "does-not-fit"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """What the memory of N layouts at D stages is made of, before it is summed. [N, D] bytes
+
+    activations  kept by all micro-batches in flight
+    moment       most bytes beyond `activations` at any moment of forward and backward passes
+    resident     workspaces and buffers that stay
+    """
+
+    sizes: Sizes
+    flying: Flight
+    state: State
+    blocks: BlockMemory
+    activations: Floats
+    moment: Floats
+    resident: Floats
+
+    @property
+    def floor(self) -> Floats:
+        """Allocated between steps."""
+        return self.state.total + self.resident
+
+    @property
+    def passes(self) -> Floats:
+        """Allocated at the fullest moment of forward and backward passes."""
+        return self.floor + self.state.unsharded + self.activations + self.moment
+
+    @property
+    def update(self) -> Floats:
+        """Allocated during the optimizer step."""
+        return self.floor + self.state.update
+
+
+def accounts(question: Question, table: LayoutTable, view: StageView) -> Accounts:
+    """The parts of the memory of every layout at every stage of the view."""
+    keys, gpu = distinct_keys(table), question.cluster.gpu
+    recipe = recipe_for(question.job.precision, gpu)
+    sizes = sizes_of(question.model, question.job, recipe, keys, gpu)
+    flying, blocks = flight(table, view), block_memory(sizes)
+    return Accounts(
+        sizes=sizes,
+        flying=flying,
+        state=rank_state(question, table, keys, flying),
+        blocks=blocks,
+        activations=flying.total(flying.passes, blocks.kept, keys),
+        moment=_peak_moment(sizes, flying, blocks),
+        resident=resident_bytes(question, sizes, table, flying),
+    )
+
+
 def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTable:
     """Memory of every layout of a table at every stage of the view."""
-    keys = distinct_keys(table)
-    constants = load_json("meshwright.cost", "memory.json")
-    gpu = question.cluster.gpu
-    sizes = sizes_of(question.model, question.job, recipe_for(question.job.precision, gpu), keys, gpu)
-    flying = flight(table, view)
-    state = rank_state(question, table, keys, flying)
-    blocks = block_memory(sizes)
-    activations = flying.total(flying.passes, blocks.kept, keys)
-    moment = _peak_moment(sizes, flying, blocks)
-    resident = resident_bytes(question, sizes, table, flying, constants)
-    allocated = state.total + resident + np.maximum(activations + moment, state.update) + state.unsharded
-    working = allocated - state.total - activations
-    outside = constants["context_bytes"]["value"] + _nccl(table, constants)[:, None]
-    segments = table.flag([e.expandable_segments for e in table.executions]).astype(bool)[:, None]
-    fragmentation = np.where(
-        segments, constants["fragmentation"]["expandable"], constants["fragmentation"]["fixed"]
-    ) * (activations + working)
+    parts = accounts(question, table, view)
+    state = parts.state
+    allocated = np.maximum(parts.passes, parts.update)
+    working = allocated - state.total - parts.activations
+    share = load_json("meshwright.cost", "memory.json")["fragmentation"]
+    shares = [share["expandable"] if e.expandable_segments else share["fixed"] for e in table.executions]
+    fragmentation = table.flag(shares).astype(float)[:, None] * (parts.activations + working)
     return MemoryTable(
         terms={
             "weights": state.weights,
             "gradients": state.gradients,
             "optimizer": state.optimizer,
-            "activations": activations,
-            "other": working + outside + fragmentation,
+            "activations": parts.activations,
+            "other": working + outside_bytes(question, parts.sizes, table) + fragmentation,
         },
         allocated=allocated,
         fragmentation=fragmentation,
         parameters=state.parameters,
         exists=view.exists[table.split],
-        usable=gpu.usable_memory,
+        usable=question.cluster.gpu.usable_memory,
         band=question.calibration.memory_band,
     )
 
@@ -118,7 +156,7 @@ def _peak_moment(x: Sizes, flying: Flight, blocks: BlockMemory) -> Floats:
     at_loss = flying.largest(held & ends, blocks.working, keys)
     in_layer = flying.largest(held & ~ends & ~embedding, blocks.working, keys)
     in_layer = in_layer - flying.total(flying.passes * ends, blocks.logits, keys)
-    one_pass = flying.total(flying.single, blocks.kept, keys)
+    one_pass = flying.total(flying.first, blocks.kept, keys)
     at_embedding = flying.largest(held & embedding, blocks.working, keys) - one_pass
     # a tied head's own weight gradient waits for the embedding's
     both = flying.spread((held & embedding).any(axis=2) & (held & ends).any(axis=2))
@@ -128,11 +166,3 @@ def _peak_moment(x: Sizes, flying: Flight, blocks: BlockMemory) -> Floats:
 
 def _tied_gradient(x: Sizes) -> Floats:
     return 2.0 * x.model.hidden * vocabulary(x) * x.own_wgrad * x.model.tied
-
-
-def _nccl(table: LayoutTable, constants: Mapping[str, Any]) -> Floats:
-    """Buffers of the communicators a rank opens, one for each parallel axis in use. [N]"""
-    axes = sum(
-        (axis > 1).astype(float) for axis in (table.tp, table.pp, table.cp, table.ep, table.dp, table.edp)
-    )
-    return np.asarray(constants["nccl_bytes_per_axis"]["value"] * axes)

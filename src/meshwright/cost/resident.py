@@ -6,26 +6,26 @@ torch/csrc cuBLAS workspaces; megatron/core/tensor_parallel/layers.py (get_globa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from meshwright.cluster.spec import Gpu
+from meshwright.cluster.spec import Cluster, Gpu
 from meshwright.cost.activations import vocabulary
 from meshwright.cost.parameters import block_weights
 from meshwright.cost.question import Question
 from meshwright.cost.sizes import BF16, Sizes
 from meshwright.cost.stages import Flight
+from meshwright.facts import load_json
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Floats, LayoutTable
 from meshwright.model.spec import Model
 from meshwright.model.weights import padded_vocab
 
 
-def library_workspaces(x: Sizes, gpu: Gpu, constants: Mapping[str, Any]) -> Floats:
+def library_workspaces(x: Sizes, gpu: Gpu) -> Floats:
     """cuBLAS workspaces of torch (two streams) and of Transformer Engine (more for grouped GEMMs). [Q]"""
-    sizes, keys = constants["workspaces"], x.keys
+    sizes, keys = load_json("meshwright.cost", "memory.json")["workspaces"], x.keys
     torch = sizes["torch"].get(gpu.architecture, sizes["torch"]["other"])
     torch = np.where(keys.flag(lambda e: e.deterministic), sizes["torch"]["deterministic"], torch)
     local = keys.flag(lambda e: e.transformer_impl == "local")
@@ -36,28 +36,65 @@ def library_workspaces(x: Sizes, gpu: Gpu, constants: Mapping[str, Any]) -> Floa
     return np.asarray(2 * torch + np.where(local, 0, streams) * engine)
 
 
-def resident_bytes(
-    question: Question,
-    x: Sizes,
-    table: LayoutTable,
-    flying: Flight,
-    constants: Mapping[str, Any],
-) -> Floats:
+def resident_bytes(question: Question, x: Sizes, table: LayoutTable, flying: Flight) -> Floats:
     """Workspaces, buffers kept for reuse, messages between stages. [N, D]"""
-    keys, gpu = x.keys, question.cluster.gpu
+    keys = x.keys
     head = flying.spread(flying.held[:, :, flying.kinds.index("head")] > 0)
     local = keys.flag(lambda e: e.transformer_impl == "local")
     gather = gather_buffer(x)[keys.of_row][:, None] * np.maximum(head, local[keys.of_row][:, None])
     mask = keys.flag(lambda e: e.attention_mask) * keys.mbs * float(question.job.seq_length) ** 2 / keys.cp
     messages = np.where(table.pp > 1, 2.0, 0.0) * (BF16 * x.model.hidden * x.sharded)[keys.of_row]
     return np.asarray(
-        library_workspaces(x, gpu, constants)[keys.of_row][:, None]
+        library_workspaces(x, question.cluster.gpu)[keys.of_row][:, None]
         + stand_in_gradients(x, flying)
         + gather
         + mask[keys.of_row][:, None]
         + messages[:, None]
         + deferred_gradients(x)[keys.of_row][:, None] * head
     )
+
+
+def outside_bytes(question: Question, x: Sizes, table: LayoutTable) -> Floats:
+    """What a process holds beside torch's allocator: context, communicators, exchange buffers. [N, 1]"""
+    constants = load_json("meshwright.cost", "memory.json")
+    axes = sum(
+        (axis > 1).astype(float) for axis in (table.tp, table.pp, table.cp, table.ep, table.dp, table.edp)
+    )
+    buffers = user_buffers(x) + expert_buffers(x, question.cluster)
+    whole = constants["context_bytes"]["value"] + constants["nccl_bytes_per_axis"]["value"] * axes
+    return np.asarray((whole + buffers[x.keys.of_row])[:, None])
+
+
+def user_buffers(x: Sizes) -> Floats:
+    """Buffers of TP overlap: one of the gathered tokens' size for each of a layer's overlapped GEMMs. [Q]
+
+    Source: megatron/training/initialize.py, _initialize_tp_communicators; transformer_engine
+    initialize_ub (qkv, proj, fc1 and fc2, forward and backward).
+    """
+    used = x.keys.flag(lambda e: "tp" in e.overlaps) & (x.keys.tp > 1)
+    return np.where(used, 8 * BF16 * x.model.hidden * x.full, 0.0)
+
+
+def expert_buffers(x: Sizes, cluster: Cluster) -> Floats:
+    """Buffers of DeepEP and HybridEP for dispatch and combine. [Q]
+
+    DeepEP holds a queue of tokens for each channel and peer. HybridEP holds room for all tokens of all
+    peers inside the NVLink domain, for each direction.
+    Source: DeepEP, csrc/config.hpp (get_nvl_buffer_size_hint, get_rdma_buffer_size_hint) and its hybrid-ep
+    branch (expert input and output buffers of max_num_of_tokens_per_rank * ranks per domain).
+    """
+    if not x.model.is_moe:
+        return x.zeros
+    form = load_json("meshwright.cost", "memory.json")["deepep"]
+    peers = x.keys.ep * x.keys.etp
+    near = np.minimum(peers, cluster.nvlink_domain)
+    token = BF16 * x.model.hidden
+    far = np.maximum(peers // np.maximum(near, 1) - 1, 0)
+    queues = form["channels"] * form["tokens"] * token * (near + 2 * far)
+    whole = 2 * token * x.sharded * near
+    chosen = x.keys.flag(lambda e: e.dispatcher == "hybridep")
+    deep = x.keys.flag(lambda e: e.dispatcher == "deepep")
+    return np.where(peers > 1, np.where(chosen, whole, np.where(deep, 2 * queues, 0.0)), 0.0)
 
 
 def stand_in_gradients(x: Sizes, flying: Flight) -> Floats:

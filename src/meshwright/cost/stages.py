@@ -74,12 +74,12 @@ class Flight:
 
     held    blocks of each kind that a stage holds                          [F, D, K]
     passes  blocks times micro-batches in flight, at the fullest moment     [F, D, K]
-    single  blocks of the chunk that runs backward at that moment           [F, D, K]
+    first   blocks of the first chunk                                       [F, D, K]
     """
 
     held: Floats
     passes: Floats
-    single: Floats
+    first: Floats
     of_row: Ints
     kinds: tuple[str, ...]
 
@@ -110,13 +110,10 @@ def flight(table: LayoutTable, view: StageView) -> Flight:
     few = table.rows(first)
     counts = view.counts[few.split].astype(np.float64)  # [F, D, C, K]
     passes = in_flight(few, view).astype(np.float64)  # [F, D, C]
-    running = np.zeros_like(passes)
-    last = np.broadcast_to((few.vpp - 1)[:, None, None], (*passes.shape[:2], 1))
-    np.put_along_axis(running, last, 1.0, axis=2)
     return Flight(
         held=counts.sum(axis=2),
         passes=np.einsum("fdck,fdc->fdk", counts, passes),
-        single=np.einsum("fdck,fdc->fdk", counts, running),
+        first=counts[:, :, 0],
         of_row=of_row,
         kinds=view.kinds,
     )

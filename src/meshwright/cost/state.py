@@ -21,6 +21,13 @@ from meshwright.layout.stages import describe_kinds
 from meshwright.layout.table import Bools, Floats, LayoutTable
 from meshwright.model.spec import Model
 
+HOST_COPIES = 4.0 + 4.0 + 8.0
+"""Bytes a parameter in host memory where its optimizer step runs there: fp32 weight, gradient, moments.
+
+Source: megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py. The fp32 master shard stays on the GPU
+too: a run whose optimizer was offloaded in quarters freed two thirds of it (Megatron Bridge,
+nemo-mbridge-perf-cpu-offloading card).
+"""
 GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
 
@@ -29,6 +36,7 @@ class State:
     """State of N layouts at D stages. [N, D]
 
     parameters  trained parameters of a rank [count]
+    moments     of `optimizer`, what is allocated by the first optimizer step only
     update      bytes that the optimizer step needs beside the state: fp32 copies of low-precision gradients
     unsharded   whole weights and gradients that FSDP gathers at a time [bytes]
     host        optimizer state kept in host memory [bytes]
@@ -37,6 +45,7 @@ class State:
     weights: Floats
     gradients: Floats
     optimizer: Floats
+    moments: Floats
     parameters: Floats
     update: Floats
     unsharded: Floats
@@ -84,19 +93,19 @@ def rank_state(question: Question, table: LayoutTable, keys: Keys, flying: Fligh
     grads = GRADIENT_BYTES[question.job.grad_dtype]
     held_weights = plain * np.where(shards.weights, _mean_share(dense, expert, shards), 1.0)
     gradients = grads * np.where(shards.gradients, share, whole)
-    optimizer = _state_bytes(question, quantised, trained_dense + trained_expert) * np.where(
-        shards.optimizer, share, whole
-    )
+    owned = np.where(shards.optimizer, share, whole)
+    master, moments = _state_bytes(question, quantised, trained_dense + trained_expert)
     offloaded = table.flag([e.optimizer_offload for e in table.executions]).astype(float)[:, None]
     low_precision = grads < 4 and question.job.optimizer != "adam-precision-aware"
     return State(
         weights=held_weights,
         gradients=gradients,
-        optimizer=optimizer * (1 - offloaded),
+        optimizer=(master + moments * (1 - offloaded)) * owned,
+        moments=moments * (1 - offloaded) * owned,
         parameters=whole,
-        update=np.where(shards.optimizer, share, whole) * (4.0 if low_precision else 0.0) * (1 - offloaded),
+        update=owned * (4.0 if low_precision else 0.0) * (1 - offloaded),
         unsharded=_unsharded(table, plain, grads * whole, flying, shards),
-        host=optimizer * offloaded,
+        host=HOST_COPIES * owned * offloaded,
     )
 
 
@@ -137,16 +146,16 @@ def _mean_share(dense: Floats, expert: Floats, shards: _Shards) -> Floats:
     return np.asarray((dense / shards.dense + expert / shards.expert) / whole)
 
 
-def _state_bytes(question: Question, linear: Floats, whole: Floats) -> Floats | float:
-    """Bytes a parameter of master weights and moments. Muon keeps one moment of what it orthogonalises."""
+def _state_bytes(question: Question, linear: Floats, whole: Floats) -> tuple[float, Floats | float]:
+    """Bytes a parameter of master weights and of moments. Muon keeps one moment of what it orthogonalises."""
     states = load_json("meshwright.cost", "memory.json")["optimizer_state"]
     row = states[question.job.optimizer]
-    size = float(row["master"] + row["moments"])
+    master, moments = float(row["master"]), float(row["moments"])
     if question.job.optimizer != "muon":
-        return size
-    adam = states["adam"]["master"] + states["adam"]["moments"]
+        return master, moments
     matrices = np.clip(linear / np.maximum(whole, 1.0), 0.0, 1.0)
-    return np.asarray(adam + (size - adam) * matrices)
+    adam = float(states["adam"]["moments"])
+    return master, np.asarray(adam + (moments - adam) * matrices)
 
 
 def _unsharded(

@@ -21,7 +21,9 @@ from typing import Any, Literal
 from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
+from meshwright.cost.memory import memory
 from meshwright.cost.question import Question
+from meshwright.cost.stages import all_stages
 from meshwright.errors import MeshwrightError, QuestionError
 from meshwright.job.defaults import default_job
 from meshwright.job.spec import Execution, Job, Precision, Recompute, Stack
@@ -118,7 +120,33 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
         execution = replace(execution, optimizer_offload=int(share.group(1)) / 100)
     job = _job(job, row, settings or {})
     question = Question(model=model, cluster=cluster, job=job, stack=stack)
-    return Run(id=name, question=question, layout=layout, execution=execution, pipeline=pipeline)
+    run = Run(id=name, question=question, layout=layout, execution=execution, pipeline=pipeline)
+    return run if _says_recompute(row, settings or {}) else lightest_that_fits(run)
+
+
+def _says_recompute(row: Row, settings: Row) -> bool:
+    columns = (
+        "recompute_granularity",
+        "recompute_modules",
+        "recompute_num_layers",
+        "cpu_offloading_num_layers",
+    )
+    stated = any(said(settings, name) for name in columns)
+    return stated or bool(said(row, "recompute")) or bool(_noted_recompute(row))
+
+
+def lightest_that_fits(run: Run) -> Run:
+    """The run with the least recompute that may fit, where its row does not say what is recomputed."""
+    for recompute in (
+        Recompute(),
+        Recompute(granularity="selective", modules=("mlp",)),
+        Recompute(granularity="full"),
+    ):
+        tried = replace(run, execution=replace(run.execution, recompute=recompute))
+        table = tried.table()
+        if memory(run.question, table, all_stages(table.splits)).may_fit[0]:
+            return tried
+    return run
 
 
 def said(row: Row, name: str) -> str:
@@ -197,11 +225,15 @@ def _model(row: Row, models: Mapping[str, Model]) -> Model:
     if not name:
         raise QuestionError("the row names no model")
     model = models.get(name) or find(WORDS_BESIDE_A_NAME.sub(" ", name).strip())
-    layers = _whole(row, "layers")
+    cut = re.search(r"\(L=(\d+)\)|-proxyL(\d+)", f"{name} {row.get('model_key', '')}")
+    layers = _whole(row, "layers") or (int(cut.group(1) or cut.group(2)) if cut else None)
     return with_layers(model, layers) if layers and layers != model.num_layers else model
 
 
-WORDS_BESIDE_A_NAME = re.compile(r"\(.*?\)|\b(?:sft|lora|peft|pretrain|mlperf)\b", re.IGNORECASE)
+WORDS_BESIDE_A_NAME = re.compile(
+    r"\(.*?\)|\b(?:sft|lora|peft|pretrain|finetuning|mlperf|maxtext|paxml|\d+-node|2[45]\.\d\d)\b",
+    re.IGNORECASE,
+)
 """What rows write beside the name of a model."""
 
 
@@ -245,6 +277,9 @@ def _gpu(kind: str) -> tuple[str, float | None]:
 
 
 def _layout(row: Row, model: Model, settings: Row) -> tuple[Layout, PipelineLayout | None]:
+    degrees = ("tp", "pp", "cp", "ep", "fsdp", "sharding")
+    if not any(said(row, name) for name in degrees) and (_whole(row, "gpus") or 1) > 1:
+        raise QuestionError(f"the row states no layout (none of {', '.join(degrees)})")
     tp, pp, vpp = (_whole(row, name) or 1 for name in ("tp", "pp", "vp"))
     pp, vpp = max(pp, 1), max(vpp, 1)
     if vpp > 1 and pp == 1:
@@ -286,7 +321,8 @@ def _precision(row: Row, settings: Row, cluster: Cluster) -> Precision:
 def _job(job: Job, row: Row, settings: Row) -> Job:
     """Gradient and optimizer number formats that the settings state."""
     changes: dict[str, Any] = {}
-    if said(settings, "grad_reduce_in_fp32") == "False" or "bridge" in row.get("framework", ""):
+    framework = row.get("framework", "")
+    if said(settings, "grad_reduce_in_fp32") == "False" or "bridge" in framework or "nemo" in framework:
         changes["grad_dtype"] = "bf16"
     if said(settings, "grad_reduce_in_fp32") == "True":
         changes["grad_dtype"] = "fp32"
@@ -305,7 +341,8 @@ def _execution(row: Row, settings: Row, usual: Execution) -> Execution:
         said(settings, "use_megatron_fsdp") == "True"
         or sharding.startswith("fsdp")
         or "fsdp" in row.get("framework", "").lower()
-        or (_whole(row, "fsdp") or 0) > 1
+        or re.match(r"FSDP\b", row.get("notes") or "") is not None
+        or said(row, "fsdp").lower() not in ("", "0", "1", "no", "off", "false")
     )
     if "fsdp2" in row.get("framework", "").lower():
         changes |= {
@@ -365,7 +402,7 @@ def _recompute(row: Row, settings: Row) -> Recompute:
     number = _whole(settings, "recompute_num_layers")
     if number:
         return Recompute(granularity="full", method="block", num_layers=number)
-    text = said(row, "recompute").lower()
+    text = (said(row, "recompute") or _noted_recompute(row)).lower()
     full = re.match(r"full(?:\s+(uniform|block))?(?:\s+(\d+))?", text)
     if full:
         method: Literal["uniform", "block"] = "block" if full.group(1) == "block" else "uniform"
@@ -377,6 +414,15 @@ def _recompute(row: Row, settings: Row) -> Recompute:
         # every second matrix product is recomputed: about what Megatron's `mlp` does
         return Recompute(granularity="selective", modules=("mlp",))
     return Recompute(granularity="selective", modules=("core_attn",)) if "selective" in text else Recompute()
+
+
+def _noted_recompute(row: Row) -> str:
+    """What a row's notes say of recomputation, in the words of the column."""
+    notes = row.get("notes") or ""
+    full = r"act_ckpt=true|AC=full|full recompute|recompute=full|recompute ON|full activation"
+    if re.search(full, notes, re.IGNORECASE):
+        return "full"
+    return "selective" if re.search(r"AC=(selective|per-op SAC)", notes) else ""
 
 
 MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
