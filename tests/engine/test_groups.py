@@ -53,7 +53,7 @@ def draw(seed: int) -> dict[str, Any]:
             ep, etp = tp * cp, 1
     unit = pp * math.lcm(tp * cp, ep * etp)
     world = unit * dice.choice((1, 2, 2, 3, 4, 6, 8))
-    while world > 160 and world > unit:
+    while world > 96 and world > unit:
         world -= unit
     if dice.random() < 0.05:
         world = max(1, world + dice.choice((-1, 1, 2)))
