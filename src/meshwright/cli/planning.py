@@ -95,6 +95,7 @@ def estimate(
             help="take everything from the JSON of a plan or estimate (- for standard input)",
         ),
     ] = "",
+    draw: Annotated[bool, typer.Option("--draw", help="draw which layers each pipeline rank holds")] = False,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -108,7 +109,7 @@ def estimate(
         answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))
     from meshwright.report.terminal import estimate_screen
 
-    _show(answer.as_dict(), lambda: estimate_screen(answer), as_json)
+    _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw), as_json)
     raise typer.Exit(0 if answer.fits else 1)
 
 

@@ -30,8 +30,8 @@ def _heading(grid: RankGrid, group: str) -> Text:
     one = grid.layout
     return Text.assemble(
         (f"{grid.world:,} ranks", "bold"),
-        f": TP {one.tp} CP {one.cp} DP {grid.dp} PP {one.pp}, experts ETP {one.etp} EP {one.ep} EDP {grid.edp}, "
-        f"order {grid.order}\n"
+        f": TP {one.tp} CP {one.cp} DP {grid.dp} PP {one.pp}, "
+        f"experts ETP {one.etp} EP {one.ep} EDP {grid.edp}, order {grid.order}\n"
         f"each cell is rank:{group}-group; nodes of {grid.gpus_per_node}, "
         f"NVLink domains of {grid.nvlink_domain or grid.gpus_per_node}\n",
     )

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from meshwright.cluster.describe import describe
 from meshwright.job.spec import Recompute
+from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
 from meshwright.report.text import GIB, count, gib, seconds, whole
 
@@ -42,9 +43,16 @@ def fit_screen(answer: Plans) -> RenderableType:
     return Group(head, plans_screen(answer))
 
 
-def estimate_screen(answer: Estimate) -> RenderableType:
-    """One layout, whole."""
-    return Group(_heading(answer), estimate_body(answer))
+def estimate_screen(answer: Estimate, *, draw: bool = False) -> RenderableType:
+    """One layout, whole; with `draw`, which layers each pipeline rank holds."""
+    parts: list[RenderableType] = [_heading(answer), estimate_body(answer)]
+    if draw and answer.pipeline_layout:
+        pipeline = PipelineLayout.parse(answer.pipeline_layout, answer.layout.pp)
+        parts += [
+            Text("\nPipeline", style="bold"),
+            *(Text(f"  {line}") for line in pipeline.draw(together=True)),
+        ]
+    return Group(*parts)
 
 
 def estimate_body(answer: Estimate) -> RenderableType:
@@ -203,7 +211,8 @@ def _time_lines(timed: Time) -> RenderableType:
         f"\nstep: {seconds(timed.step_seconds)} "
         f"({seconds(timed.low_seconds)} to {seconds(timed.high_seconds)}), "
         f"{timed.tokens_per_second_per_gpu:,.0f} tokens/s/GPU, "
-        f"{timed.model_tflops_per_gpu:.0f} model TFLOP/s/GPU, MFU {timed.mfu:.0%} of the {timed.mfu_peak} peak"
+        f"{timed.model_tflops_per_gpu:.0f} model TFLOP/s/GPU, "
+        f"MFU {timed.mfu:.0%} of the {timed.mfu_peak} peak"
     )
     shares = sorted(timed.terms.items(), key=lambda item: -item[1])
     parts = [(name, value / timed.step_seconds) for name, value in shares]
