@@ -110,11 +110,8 @@ def _ranked(
     if not used.may_fit[0]:
         words = f"{used.peak[0] / 1024**3:.1f} GiB of {usable / 1024**3:.1f}"
         return Standing(recipe=recipe, outcome="over", why=words)
-    flags = {
-        name: tuple(dict.fromkeys((getattr(execution, name), *values)))
-        for name, values in free_flags().items()
-    }
-    found = search(question, Axes(execution=execution, flags=flags))
+    flags = {name: free_flags(execution)[name] for name in ("fsdp", "cp_comm")}
+    found = search(question, Axes(execution=execution, flags=flags, splits="both"), keep=np.inf)
     step, best = float(timed.step[0]), int(found.step.argmin())
     place = int((found.step < step * (1 - 1e-9)).sum()) + 1
     slower = step / float(found.step[best]) - 1

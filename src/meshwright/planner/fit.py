@@ -38,7 +38,7 @@ def least_state_bytes(question: Question) -> float:
     gradient = 4.0 if question.job.grad_dtype == "fp32" else 2.0
     trained = 0.0 if question.job.task == "lora" else 1.0
     per_parameter = 2.0 + trained * (gradient + state["master"] + state["moments"])
-    return per_parameter * count_parameters(question.model).total
+    return float(per_parameter * count_parameters(question.model).total)
 
 
 def fewest_gpus(question: Question, axes: Axes, *, most: int) -> Sized | None:

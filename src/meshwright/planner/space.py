@@ -1,33 +1,41 @@
-"""The space of layouts: every legal combination of the axes that nobody fixed."""
+"""The space of layouts: every combination of the axes that nobody fixed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meshwright.cost.question import Question
-from meshwright.facts import load_json
 from meshwright.job.spec import Execution, Recompute
-from meshwright.layout.pipeline import PipelineLayout, default_pipeline, split_table
-from meshwright.layout.table import Bools, Ints, LayoutTable, SplitTable
-from meshwright.model.spec import Mla, Model
+from meshwright.layout.layout import DEGREES
+from meshwright.layout.pipeline import PipelineLayout
+from meshwright.layout.split import default_costs
+from meshwright.layout.table import Ints, LayoutTable, SplitTable
+from meshwright.model.spec import Model
+from meshwright.planner import values
+from meshwright.planner.flags import executions, free_flags, recompute_choices
+from meshwright.planner.values import Degrees, Range, Values, table
 
-Values = tuple[int, ...]
+__all__ = ["Axes", "Geometries", "Range", "executions", "free_flags", "geometries", "recompute_choices"]
+
+Splits = Literal["default", "both"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
     """What a search may vary: for each axis its values, or None to let the search choose.
 
+    bounds     {degree: range} for degrees that are left to the search
     execution  the flags that candidates share
     recompute  recompute sets to try
     flags      {field of Execution: values to try}; a value that changes nothing on a layout (a CP
                communication at cp 1) is tried there once only
     pipeline   a pipeline layout that fixes pp and vpp
+    splits     both: where the automatic split balances the stages better than Megatron's even one,
+               try it as well
     """
 
     tp: Values | None = None
@@ -37,171 +45,135 @@ class Axes:
     ep: Values | None = None
     etp: Values | None = None
     mbs: Values | None = None
+    bounds: Mapping[str, Range] = field(default_factory=dict)
     sp: bool | None = None
     execution: Execution = field(default_factory=Execution)
     recompute: tuple[Recompute, ...] | None = None
     flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     pipeline: PipelineLayout | None = None
+    splits: Splits = "default"
+
+    @property
+    def degrees(self) -> Degrees:
+        """What is said about the degrees."""
+        given = {name: getattr(self, name) for name in DEGREES}
+        return Degrees(values=given, bounds=self.bounds, pipeline=self.pipeline)
 
 
-def recompute_choices(model: Model) -> tuple[Recompute, ...]:
-    """Recompute sets worth trying on a model, from none to full."""
-    sets = load_json("meshwright.planner", "space.json")["recompute"]
-    name = "dense"
-    if model.is_moe:
-        name = "mla" if any(isinstance(kind.mixer, Mla) for kind in model.kinds) else "moe"
-    return tuple(
-        Recompute(granularity=row["granularity"], modules=tuple(row.get("modules", ()))) for row in sets[name]
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometries:
+    """Layouts without their execution flags, ordered so that those with equal layers are together.
+
+    table      [N], without pipeline splits
+    pipeline   [N] the pipeline layout of each row, as an index into `pipelines`
+    """
+
+    table: LayoutTable
+    pipeline: Ints
+    pipelines: tuple[PipelineLayout, ...]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def rows(self, index: Ints) -> Geometries:
+        """The chosen rows."""
+        return Geometries(
+            table=self.table.rows(index), pipeline=self.pipeline[index], pipelines=self.pipelines
+        )
 
 
-def free_flags() -> dict[str, tuple[object, ...]]:
-    """Execution flags that a search varies when nobody fixes them."""
-    return {name: tuple(values) for name, values in _table()["flags"].items() if name != "source"}
+NO_SPLITS = SplitTable(
+    counts=np.zeros((0, 1, 1, 1), dtype=np.int16),
+    kinds=(),
+    stage_mask=np.zeros((0, 1), dtype=np.bool_),
+    layouts=(),
+)
 
 
-def executions(question: Question, axes: Axes) -> tuple[Execution, ...]:
-    """The distinct executions of the space: the base flags with each recompute set and each free flag."""
-    sets = axes.recompute if axes.recompute is not None else recompute_choices(question.model)
-    found = [replace(axes.execution, recompute=recompute) for recompute in sets]
-    for name, values in axes.flags.items():
-        found = [replace(execution, **{name: value}) for execution in found for value in values]  # type: ignore[arg-type]
-    return tuple(dict.fromkeys(found))
-
-
-def _matters(name: str, table: LayoutTable) -> Bools:
-    """Rows on which a flag changes anything. [N]"""
-    match name:
-        case "cp_comm":
-            return np.asarray(table.cp > 1)
-        case "dispatcher":
-            return np.asarray(table.ep > 1)
-        case "fsdp":
-            return np.asarray((table.pp == 1) & (table.dp > 1))
-        case "distributed_optimizer":
-            return np.asarray(table.dp * table.cp > 1)
-    return np.ones(len(table), dtype=bool)
-
-
-def geometries(question: Question, axes: Axes) -> LayoutTable:
-    """Every layout whose grids divide the world and whose batch is whole; one execution, to be crossed later.
+def geometries(question: Question, axes: Axes) -> Geometries:
+    """Every layout whose grids divide the world and whose batch is whole.
 
     The rules of the engine are applied by the caller; here only the arithmetic that keeps the table small.
     """
-    world = question.cluster.world
-    tp, pp, cp, ep, etp = _grid(
-        _values(axes.tp, _tp_values(question)),
-        _values(axes.pp, _pp_values(question, axes)),
-        _values(axes.cp, _cp_values(question)),
-        _values(axes.ep, _divisors(question.model.num_experts) if question.model.is_moe else [1]),
-        _values(axes.etp, _table()["etp"] if question.model.is_moe else [1]),
+    world, said = question.cluster.world, axes.degrees
+    tp, cp, ep, etp, pp = _grid(
+        said.among("tp", lambda: values.tp_values(question)),
+        said.among("cp", lambda: values.cp_values(question)),
+        said.among("ep", lambda: values.ep_values(question)),
+        said.among("etp", lambda: values.etp_values(question)),
+        said.among("pp", lambda: [axes.pipeline.pp] if axes.pipeline else values.pp_values(question)),
     )
     fits = world % (pp * np.lcm(tp * cp, ep * etp)) == 0
-    tp, pp, cp, ep, etp = (x[fits] for x in (tp, pp, cp, ep, etp))
-    row, mbs = _cross(len(tp), _values(axes.mbs, _table()["mbs"]))
-    tp, pp, cp, ep, etp = (x[row] for x in (tp, pp, cp, ep, etp))
-    dp = world // (tp * pp * cp)
+    tp, cp, ep, etp, pp = (x[fits] for x in (tp, cp, ep, etp, pp))
+    sizes = said.among("mbs", lambda: values.mbs_values(question))
+    row, mbs = np.repeat(np.arange(len(tp)), len(sizes)), np.tile(sizes, len(tp))
+    dp = (world // (tp * cp * pp))[row]
     whole = question.job.global_batch % (mbs * dp) == 0
-    tp, pp, cp, ep, etp, mbs = (x[whole] for x in (tp, pp, cp, ep, etp, mbs))
-    vpp_of = {int(p): _vpp_values(question.model, int(p), axes) for p in np.unique(pp)}
-    counts = np.array([len(vpp_of[int(p)]) for p in pp], dtype=np.int64)
+    row, mbs = row[whole], mbs[whole]
+    columns = [x[row] for x in (tp, cp, ep, etp)] + [mbs, pp[row]]
+    return _with_pipelines(question, axes, columns)
+
+
+def _with_pipelines(question: Question, axes: Axes, columns: list[Ints]) -> Geometries:
+    """Cross the degrees with the pipeline layouts of each pp."""
+    *_, pp = columns
+    pipelines: list[PipelineLayout] = []
+    of_pp: dict[int, Ints] = {}
+    for stages in np.unique(pp).tolist():
+        own = pipelines_of(question.model, axes, int(stages))
+        of_pp[int(stages)] = np.arange(len(pipelines), len(pipelines) + len(own))
+        pipelines += own
+    counts = np.array([len(of_pp[p]) for p in pp.tolist()], dtype=np.int64)
     row = np.repeat(np.arange(len(pp)), counts)
-    vpp = np.array([v for p in pp for v in vpp_of[int(p)]], dtype=np.int64)
-    return _assemble(question, axes, [x[row] for x in (tp, pp, cp, ep, etp, mbs)], vpp)
-
-
-def _assemble(question: Question, axes: Axes, columns: Sequence[Ints], vpp: Ints) -> LayoutTable:
-    tp, pp, cp, ep, etp, mbs = columns
-    sp = tp > 1 if axes.sp is None else np.full(len(tp), axes.sp)
-    execution = (replace(axes.execution, recompute=Recompute()),)
-    splits, codes = _splits(question.model, axes, pp, vpp, execution, np.zeros(len(pp), dtype=np.int64))
+    pipeline = np.concatenate([of_pp[p] for p in pp.tolist()]) if len(row) else np.zeros(0, dtype=np.int64)
+    tp, cp, ep, etp, mbs, pp = (x[row] for x in columns)
+    vpp = np.array([p.vpp for p in pipelines], dtype=np.int64)[pipeline] if len(row) else pp
+    order = np.lexsort((pipeline, pp, mbs, etp, ep, cp, tp))
+    tp, cp, ep, etp, mbs, pp, vpp = (x[order] for x in (tp, cp, ep, etp, mbs, pp, vpp))
     n = len(tp)
-    return LayoutTable(
-        world=np.full(n, question.cluster.world),
-        gbs=np.full(n, question.job.global_batch),
-        tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, mbs=mbs, sp=sp,
-        execution=np.zeros(n, dtype=np.int64), executions=execution, split=codes, splits=splits,
+    found = LayoutTable(
+        world=np.full(n, question.cluster.world), gbs=np.full(n, question.job.global_batch),
+        tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, mbs=mbs,
+        sp=tp > 1 if axes.sp is None else np.full(n, axes.sp),
+        execution=np.zeros(n, dtype=np.int64), executions=(axes.execution,),
+        split=np.zeros(n, dtype=np.int64), splits=NO_SPLITS,
     )  # fmt: skip
+    return Geometries(table=found, pipeline=pipeline[order], pipelines=tuple(pipelines))
 
 
-def with_executions(
-    question: Question, axes: Axes, table: LayoutTable, wanted: tuple[Execution, ...]
-) -> LayoutTable:
-    """Every row of a table under every execution that makes a difference to it, with its pipeline split."""
-    rows = []
-    for one in wanted:
-        apart = [name for name, values in axes.flags.items() if getattr(one, name) != values[0]]
-        keep = np.ones(len(table), dtype=bool)
-        for name in apart:
-            keep &= _matters(name, table)
-        rows.append(np.flatnonzero(keep))
-    row = np.concatenate(rows)
-    execution = np.repeat(np.arange(len(wanted)), [len(r) for r in rows])
-    crossed = table.rows(row)
-    splits, codes = _splits(question.model, axes, crossed.pp, crossed.vpp, wanted, execution)
-    return replace(crossed, execution=execution, executions=wanted, split=codes, splits=splits)
+def pipelines_of(model: Model, axes: Axes, pp: int) -> list[PipelineLayout]:
+    """The pipeline layouts to try with `pp` stages: for each vpp the default one, and a better split."""
+    if axes.pipeline is not None:
+        return [axes.pipeline] if axes.pipeline.pp == pp else []
+    found = []
+    for vpp in axes.degrees.among("vpp", lambda: values.vpp_values(model.num_layers, pp)).tolist():
+        found += _splits_of(model, pp, int(vpp), both=axes.splits == "both")
+    return found
 
 
-def _splits(
-    model: Model, axes: Axes, pp: Ints, vpp: Ints, wanted: Sequence[Execution], execution: Ints
-) -> tuple[SplitTable, Ints]:
-    """One split for each distinct (pp, vpp, recompute)."""
-    code = (pp * 4096 + vpp) * len(wanted) + execution
-    _, first, of_row = np.unique(code, return_index=True, return_inverse=True)
-    asked = [(int(pp[i]), int(vpp[i]), axes.pipeline, wanted[int(execution[i])].recompute) for i in first]
-    splits, codes = split_table(model, asked)
-    return splits, codes[of_row]
+def _splits_of(model: Model, pp: int, vpp: int, *, both: bool) -> list[PipelineLayout]:
+    """Even where Megatron divides evenly, else automatic; with `both` a better automatic one as well."""
+    if pp == 1:
+        return [PipelineLayout.even(model.num_layers, 1, 1, len(model.mtp))] if vpp == 1 else []
+    even = None
+    if model.num_layers % (pp * vpp) == 0:
+        even = PipelineLayout.even(model.num_layers, pp, vpp, len(model.mtp))
+        if not both:
+            return [even]
+    automatic = PipelineLayout.automatic(model, pp, vpp)
+    if automatic is None:
+        return [even] if even else []
+    if even is None:
+        return [automatic]
+    gain = busiest(model, even) / busiest(model, automatic) - 1
+    return [even, automatic] if gain > table()["uneven_gain"]["value"] else [even]
 
 
-def _table() -> Any:
-    return load_json("meshwright.planner", "space.json")
-
-
-def _values(given: Values | None, free: Iterable[int]) -> NDArray[np.int64]:
-    return np.array(sorted(set(free if given is None else given)), dtype=np.int64)
+def busiest(model: Model, pipeline: PipelineLayout) -> float:
+    """Load of the busiest stage, in decoder layers (the head weighs what its GEMM does)."""
+    weights = default_costs(model).seconds
+    return float((pipeline.counts(model).sum(axis=1) @ weights).max())
 
 
 def _grid(*axes: Ints) -> list[Ints]:
     return [x.ravel() for x in np.meshgrid(*axes, indexing="ij")]
-
-
-def _cross(rows: int, values: Ints) -> tuple[Ints, Ints]:
-    return np.repeat(np.arange(rows), len(values)), np.tile(values, rows)
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
-
-
-def _tp_values(question: Question) -> list[int]:
-    """TP stays inside one NVLink domain, or inside a node where there is none."""
-    limit = max(question.cluster.nvlink_domain, question.cluster.gpus_per_node)
-    return [tp for tp in _table()["tp"] if tp <= limit]
-
-
-def _cp_values(question: Question) -> list[int]:
-    shortest = _table()["min_tokens_per_cp_rank"]["value"]
-    return [cp for cp in _table()["cp"] if cp == 1 or question.job.seq_length // cp >= shortest]
-
-
-def _pp_values(question: Question, axes: Axes) -> list[int]:
-    if axes.pipeline is not None:
-        return [axes.pipeline.pp]
-    most = min(question.model.num_layers, question.cluster.world)
-    return [pp for pp in range(1, most + 1) if question.cluster.world % pp == 0]
-
-
-def _vpp_values(model: Model, pp: int, axes: Axes) -> list[int]:
-    """Interleaving degrees to try: those that divide the layers of a stage, else a few automatic splits."""
-    if axes.pipeline is not None:
-        return [axes.pipeline.vpp]
-    if axes.vpp is not None:
-        return [v for v in axes.vpp if default_pipeline(model, pp, v) is not None]
-    if pp == 1:
-        return [1]
-    most = int(_table()["max_vpp"])
-    if model.num_layers % pp == 0:
-        choices = [v for v in _divisors(model.num_layers // pp) if v <= most]
-    else:
-        choices = [v for v in _table()["uneven_vpp"] if pp * v <= model.num_layers]
-    return [v for v in choices if default_pipeline(model, pp, v) is not None]
