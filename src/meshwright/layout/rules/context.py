@@ -10,6 +10,7 @@ from meshwright.layout.rules.rule import (
     BRIDGE_CONFIG,
     CONFIG,
     CORE,
+    CORE_LM_BRIDGE,
     GROUPS,
     LM,
     LM_BRIDGE,
@@ -24,6 +25,13 @@ def comm_types(v: View) -> tuple[str, ...]:
     return v.listed("cp_comm_type") or ("p2p",)
 
 
+def _listed(v: View) -> bool:
+    """Whether each layer names its own type; Megatron-LM takes a list of one for all layers."""
+    kinds = v.get("cp_comm_type")
+    alone = v.framework == "megatron-lm" and isinstance(kinds, (list, tuple)) and len(kinds) == 1
+    return isinstance(kinds, (list, tuple)) and not alone
+
+
 def _sizes(v: View) -> tuple[int, ...]:
     return tuple(int(size) for size in v.listed("hierarchical_context_parallel_sizes"))
 
@@ -35,8 +43,8 @@ HIERARCHY = Rule(
     must="the product of the hierarchical context parallel sizes is CP",
     why="The levels divide the CP group.",
     severity="error",
-    enforced_by=LM_BRIDGE,
-    source=ARGUMENTS,
+    enforced_by=CORE_LM_BRIDGE,
+    source=f"{GROUPS}; {ARGUMENTS}",
     applies=lambda v: bool(_sizes(v)),
     holds=lambda v: math.prod(_sizes(v)) == v.cp,
     message=lambda v: (
@@ -134,12 +142,30 @@ TYPE_PER_LAYER = Rule(
     severity="error",
     enforced_by=CORE,
     source=CONFIG,
-    applies=lambda v: isinstance(v.get("cp_comm_type"), (list, tuple)) and len(v["cp_comm_type"]) > 1,
+    applies=lambda v: v.cp > 1 and _listed(v),
     holds=lambda v: len(v["cp_comm_type"]) == v.layers,
     message=lambda v: f"{len(v['cp_comm_type'])} CP communication types for {v.layers} layers",
     fix="give one type, or one for each layer",
     breaks=given(cp=2, seq=8192, layers=4, cp_comm_type=["p2p", "p2p", "p2p"]),
     passes=given(cp=2, seq=8192, layers=4, cp_comm_type=["p2p", "p2p", "p2p", "p2p"]),
+)
+
+LIST_INDEX = Rule(
+    id="cp-comm-type-list-index",
+    area="cp",
+    must="in Megatron Core 0.16 with CP > 1, one CP communication type is given for all layers",
+    why="Its list is read one place too far: the last layer finds no entry (IndexError). 0.17 counts right.",
+    severity="error",
+    enforced_by=CORE,
+    until="2026-02-15",
+    source="megatron/core/transformer/transformer_layer.py (0.16.1), TransformerLayer.__init__",
+    applies=lambda v: v.cp > 1,
+    holds=lambda v: not _listed(v),
+    message="a list of CP communication types with cp={cp}: this version reads past its end at the last "
+    "layer",
+    fix="give one type for all layers, or update to Megatron Core 0.17",
+    breaks=given(cp=2, seq=8192, layers=2, cp_comm_type=["p2p", "p2p"]),
+    passes=given(cp=2, seq=8192, layers=2, cp_comm_type="p2p"),
 )
 
 DSA = Rule(
@@ -295,6 +321,7 @@ RULES = (
     HIERARCHY_TE,
     CP_NEEDS_TE,
     TYPE_PER_LAYER,
+    LIST_INDEX,
     DSA,
     MAMBA_FP8,
     SFT_LOSS,

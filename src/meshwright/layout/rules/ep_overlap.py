@@ -177,6 +177,25 @@ MTP = Rule(
     passes=given(**OVERLAP, mtp_num_layers=1),
 )
 
+MTP_NEEDS_PP = Rule(
+    id="ep-overlap-mtp-needs-pp",
+    area="ep_overlap",
+    must="before Megatron Core 0.18, overlap of the experts' exchange with an MTP layer needs PP > 1",
+    why="The schedule without a pipeline had no place for it.",
+    severity="error",
+    enforced_by=CORE,
+    until="2026-04-15",
+    source="megatron/core/transformer/transformer_config.py, __post_init__ (0.16, 0.17)",
+    applies=lambda v: v.get("mtp_num_layers") == 1 and overlapped(v),
+    holds=lambda v: v.pp > 1,
+    message="overlap_moe_expert_parallel_comm with an MTP layer and pp={pp}",
+    fix="use pp of at least 2 with VPP, or update to Megatron Core 0.18",
+    mask=True,
+    per_execution=True,
+    breaks=given(**OVERLAP, mtp_num_layers=1),
+    passes=given(**OVERLAP, layers=32, pp=4, vpp=2, mtp_num_layers=1),
+)
+
 GRAPHS = Rule(
     id="ep-overlap-graphs",
     aliases=("R166",),
@@ -341,6 +360,7 @@ RULES = (
     RECOMPUTE,
     SHARED,
     MTP,
+    MTP_NEEDS_PP,
     GRAPHS,
     NCCLEP,
     ENERGON,

@@ -29,6 +29,15 @@ def layered(v: View) -> bool:
     return impl(v) in ("local", "transformer_engine")
 
 
+FULL_ITERATION_SINCE = "2026-04-15"
+"""Since then a whole iteration is an implementation of its own; before it was a module of `local`."""
+
+
+def known_impls(v: View) -> tuple[str, ...]:
+    old = ("none", "transformer_engine", "local")
+    return (*old, "full_iteration") if v.code_date >= FULL_ITERATION_SINCE else old
+
+
 IMPLEMENTATION = Rule(
     id="graph-implementation",
     aliases=("R237",),
@@ -42,6 +51,7 @@ IMPLEMENTATION = Rule(
     source=CONFIG,
     holds=lambda v: (
         impl(v) in ("none", "transformer_engine", "local", "full_iteration")
+        and (v["cuda_graph_impl"] in known_impls(v) or v.on("planned"))
         and not (v["cuda_graph_impl"] == "full_iteration" and modules(v))
     ),
     message="CUDA graphs {cuda_graph_impl} with modules {cuda_graph_modules}",

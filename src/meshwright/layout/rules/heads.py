@@ -107,7 +107,7 @@ def _widths(v: View) -> tuple[int, ...]:
     if widths is None:
         only_moe = v.is_moe and v.get("moe_layer_freq") in (None, 1)
         widths = () if only_moe else (int(v.value("ffn_hidden_size")),)
-    shared = v.get("moe_shared_expert_intermediate_size")
+    shared = v.get("moe_shared_expert_intermediate_size") if v.is_moe else None
     return (*widths, int(shared)) if shared else tuple(widths)
 
 
@@ -170,6 +170,25 @@ HIDDEN = Rule(
     fix="give --kv-channels (the width of a head), or a hidden size that the heads divide",
     breaks=given(hidden=4097, heads=32),
     passes=given(hidden=4096, heads=32),
+)
+
+MTP_HIDDEN = Rule(
+    id="tp-divides-mtp-hidden",
+    area="mtp",
+    must="with multi-token prediction, the hidden size is a multiple of TP",
+    why="A module first projects the hidden state and the next embedding to the hidden size, split by TP.",
+    severity="error",
+    enforced_by=CORE,
+    source="megatron/core/transformer/multi_token_prediction.py, MultiTokenPredictionLayer (eh_proj); "
+    "extensions/transformer_engine.py (divide)",
+    applies=lambda v: bool(v.get("mtp_num_layers")) and v.get("hidden_size") is not None,
+    holds=lambda v: v["hidden_size"] % v.tp == 0,
+    message="a hidden size of {hidden_size} cannot be shared evenly by tp={tp} in the MTP projection",
+    nearest=lambda v: divisors_around(v["hidden_size"], v.tp),
+    fix="use a tp that divides the hidden size",
+    mask=True,
+    breaks=given(hidden=104, heads=6, kv_heads=6, kv_channels=16, tp=3, mtp_num_layers=1),
+    passes=given(hidden=96, heads=6, kv_heads=6, kv_channels=16, tp=3, mtp_num_layers=1),
 )
 
 VOCAB = Rule(
@@ -299,6 +318,7 @@ RULES = (
     FFN,
     EXPERT_FFN,
     HIDDEN,
+    MTP_HIDDEN,
     VOCAB,
     PADDED_VOCAB,
     MLA_FUSION_DIVIDES,

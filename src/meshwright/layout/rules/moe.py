@@ -102,7 +102,6 @@ MOE_FFN_NEEDS_EXPERTS = Rule(
     why="A dense model has no expert width.",
     severity="error",
     enforced_by=CORE,
-    since="2026-04-15",
     source="megatron/core/transformer/transformer_config.py, __post_init__",
     applies=lambda v: v.gave("moe_ffn_hidden_size") and v.get("moe_layer_freq") in (None, 1),
     holds=lambda v: v.is_moe,
@@ -150,6 +149,8 @@ LATENT = Rule(
 
 def _group_fault(v: View) -> str:
     experts, groups, chosen = v.experts, v.get("moe_router_num_groups"), v["moe_router_group_topk"]
+    if not v.is_moe:
+        return f"moe_router_group_topk {chosen} on a dense model"
     if not groups:
         return f"moe_router_group_topk {chosen} without moe_router_num_groups"
     if experts % groups:
@@ -168,7 +169,7 @@ GROUPS = Rule(
     severity="error",
     enforced_by=CORE,
     source="megatron/core/transformer/transformer_config.py, __post_init__",
-    applies=lambda v: v.is_moe and bool(v.get("moe_router_group_topk")),
+    applies=lambda v: bool(v.get("moe_router_group_topk")),
     holds=lambda v: not _group_fault(v),
     message=_group_fault,
     fix="use groups that divide the experts",

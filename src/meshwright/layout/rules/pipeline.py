@@ -146,7 +146,7 @@ ACCOUNT_LEAVES = Rule(
     severity="error",
     enforced_by=CORE,
     source="megatron/core/transformer/transformer_block.py, get_num_layers_to_build",
-    applies=lambda v: split_kind(v) == "account",
+    applies=lambda v: split_kind(v) == "account" and blocks(v) % (v.pp * v.vpp) == 0,
     holds=lambda v: blocks(v) // (v.pp * v.vpp) - _given_up(v) >= 0,
     message=lambda v: f"a chunk of {blocks(v) // (v.pp * v.vpp)} cannot give up {_given_up(v)} layers",
     fix="lower PP or VPP",

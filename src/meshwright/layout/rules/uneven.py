@@ -207,6 +207,23 @@ ENDS_VPP = Rule(
     passes=given(layers=32, pp=4, vpp=2, first=8),
 )
 
+ENDS_LEAVE_MIDDLE = Rule(
+    id="vpp-needs-middle-stage",
+    area="pp",
+    must="with VPP, given first and last stages leave a stage between them (PP > 2)",
+    why="The layer offset of a chunk is divided by the number of middle stages (ZeroDivisionError).",
+    severity="error",
+    enforced_by=CORE,
+    source="megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset",
+    applies=lambda v: split_kind(v) == "ends" and v.interleaved and v.pp > 1,
+    holds=lambda v: middle(v)[1] > 0,
+    message="first and last stage layers ({num_layers_in_first_pipeline_stage}, "
+    "{num_layers_in_last_pipeline_stage}) with VPP {vpp} leave no stage between them on PP {pp}",
+    fix="drop first/last stage layers, or give a layout string",
+    breaks=given(layers=8, pp=2, vpp=2, first=4, last=4),
+    passes=given(layers=12, pp=3, vpp=2, first=4, last=4),
+)
+
 ENDS_OR_ACCOUNT = Rule(
     id="ends-or-account",
     aliases=("R086",),
@@ -236,5 +253,6 @@ RULES = (
     ENDS_POSITIVE,
     ENDS_MIDDLE,
     ENDS_VPP,
+    ENDS_LEAVE_MIDDLE,
     ENDS_OR_ACCOUNT,
 )
