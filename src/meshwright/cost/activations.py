@@ -16,7 +16,7 @@ from meshwright.cost.ffn_memory import ffn_part
 from meshwright.cost.sizes import BF16, BOOL, FP32, Sizes, Tokens, tokens
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Bools, Floats
-from meshwright.model.spec import Layer, Moe
+from meshwright.model.spec import Layer, Mla, Moe
 from meshwright.model.weights import padded_vocab
 
 __all__ = ["BlockMemory", "Part", "Tokens", "block_memory", "layer_part", "tokens"]
@@ -64,7 +64,7 @@ def _block(x: Sizes, kind: BlockKind) -> Part:
     x = x.of_share(described.share)
     layer = layer_part(x, described)
     if kind.role == "mtp":
-        return _mtp(x, fully_recomputed(x, layer) if kind.recomputed else layer)
+        return _mtp(x, layer, recomputed=kind.recomputed)
     if kind.recomputed:
         return fully_recomputed(x, layer)
     return _beside_exchange(x, _hosted_layers(x, layer))
@@ -98,11 +98,15 @@ def layer_part(x: Sizes, layer: Layer) -> Part:
     """One decoder layer with the key's selective recompute; its feed-forward part runs backward first."""
     parts = []
     if layer.ffn is not None:
-        # a MoE layer has its norm outside of what `mlp` and `moe` recompute; a dense one inside
-        inside = x.keys.recomputes("mlp") & (not isinstance(layer.ffn, Moe))
-        parts.append((ffn_part(x, layer.ffn), _norm(x, "mlp_norm", output=~inside)))
+        # a MoE layer has a norm of its own; a dense one has it fused with fc1, inside of what `mlp` recomputes
+        apart = isinstance(layer.ffn, Moe)
+        dropped = x.keys.recomputes("layernorm") if apart else x.keys.recomputes("mlp")
+        parts.append((ffn_part(x, layer.ffn), _norm(x, "mlp_norm", dropped)))
     if layer.mixer is not None:
-        parts.append((mixer_part(x, layer.mixer), _norm(x, "attn_norm")))
+        # Transformer Engine fuses the norm with the projection after it, but for latent attention
+        apart = isinstance(layer.mixer, Mla)
+        dropped = x.keys.recomputes("layernorm") & apart
+        parts.append((mixer_part(x, layer.mixer), _norm(x, "attn_norm", dropped)))
     kept, working, hosted = x.zeros, x.zeros, x.zeros
     for part, norm in parts:
         working = np.maximum(working, part.working + norm.working - kept)
@@ -113,12 +117,11 @@ def layer_part(x: Sizes, layer: Layer) -> Part:
     return Part(kept=kept, working=working, hosted=hosted)
 
 
-def _norm(x: Sizes, name: str, output: Bools | bool = True) -> Part:
+def _norm(x: Sizes, name: str, dropped: Bools) -> Part:
     """Input of a norm, its statistics, and its output as the input of the next GEMM."""
-    stays = ~x.keys.recomputes("layernorm") & output
     statistics = FP32 * (1 if x.model.normalization == "rms" else 2) * x.sharded
     before = BF16 * x.model.hidden * x.sharded
-    after = np.where(stays, x.saved, 0.0) * x.model.hidden * x.sharded
+    after = np.where(dropped, 0.0, x.saved) * x.model.hidden * x.sharded
     part = Part(kept=before + after + statistics, working=x.zeros)
     linear = x.keys.offloads("qkv_linear") if name == "attn_norm" else x.keys.offloads("none")
     return part.offload(before, x.keys.offloads(name)).offload(after, linear)
@@ -171,15 +174,15 @@ def embedding_part(x: Sizes) -> Part:
     return Part(kept=mask, working=table + BF16 * x.model.hidden * (x.gathered + x.sharded))
 
 
-def _mtp(x: Sizes, layer: Part) -> Part:
+def _mtp(x: Sizes, layer: Part, *, recomputed: bool) -> Part:
     """A multi-token-prediction module: two normed inputs, their concatenation, a layer, norm and logits.
 
+    Recomputed, it keeps its two inputs, and the output projection's own.
     Source: megatron/core/transformer/multi_token_prediction.py.
     """
-    head = head_part(x)
-    inputs = 4 * BF16 * x.model.hidden * x.sharded
-    return Part(
-        kept=layer.kept + inputs + head.kept,
-        working=np.maximum(layer.working, head.working),
-        hosted=layer.hosted,
-    )
+    head, hidden = head_part(x), BF16 * x.model.hidden * x.sharded
+    module = layer.kept + 6 * hidden
+    beyond = head.kept - hidden  # without the final norm's input, which is the module's
+    kept = np.where(recomputed, 2 * hidden, module) + beyond
+    again = module if recomputed else x.zeros
+    return Part(kept=kept, working=np.maximum(layer.working + again, head.working), hosted=layer.hosted)

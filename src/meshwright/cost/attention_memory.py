@@ -70,7 +70,9 @@ def _attention(x: Sizes, a: Attention) -> Part:
     v_dim = a.v_head_dim or a.head_dim
     q, k, v = heads * a.head_dim, kv_heads * a.head_dim, kv_heads * v_dim
     core = _core(x, q, k, v, heads, heads * v_dim)
-    more = x.zeros
+    # recomputed, attention keeps values as a view, and with it all that the projection made
+    whole = x.keys.recomputes("core_attn") & (not x.model.learned_positions)
+    more = np.where(whole, BF16 * (q + k) * x.full, 0.0)
     if a.output_gate:
         more = more + BF16 * 2 * heads * v_dim * x.full
     if a.qk_norm is not None:
@@ -88,7 +90,7 @@ def _mla(x: Sizes, a: Mla) -> Part:
     up = x.keys.recomputes("mla_up_proj")
     discarded = BF16 * (2 * qk + v) * x.full
     latent = (a.q_lora or 0) + a.kv_lora
-    normed = np.where(up | x.keys.recomputes("layernorm"), 0.0, x.saved) * latent
+    normed = np.where(up, 0.0, x.saved) * latent
     compressed = (BF16 * latent + normed + BF16 * a.qk_rope) * x.sharded
     discarded = np.where(up & ~x.keys.offloads("core_attn"), discarded, 0.0)
     return Part(kept=core.kept - discarded + compressed, working=core.working + discarded, hosted=core.hosted)

@@ -58,19 +58,27 @@ def routed_tokens(x: Sizes, moe: Moe) -> Floats:
     return moe.top_k * x.sharded * capacity * x.keys.etp
 
 
+def _router(moe: Moe) -> float:
+    """Scores and routing map, bytes a token; sigmoid scores with a balancing bias are kept more often.
+
+    As Megatron Core 0.16 saves them for softmax and for sigmoid scores.
+    """
+    scores = 3 * FP32 + BOOL if moe.expert_bias else FP32 + 2 * BOOL
+    return scores * moe.experts + (2 * FP32 + 3 * FP32) * moe.top_k
+
+
 def _moe(x: Sizes, moe: Moe) -> Part:
     space = moe.latent or x.model.hidden
     rows = routed_tokens(x, moe)
     width = moe.ffn / x.keys.etp
     before = BF16 * (2 if moe.gated else 1) * width * rows
-    # an activation that is no fused kernel keeps its own output beside the weighted one
-    unfused = np.where(
-        x.keys.flag(lambda e: not e.activation_fusion) | (not moe.gated), BF16 * width * rows, 0.0
-    )
+    # an activation that is no fused kernel keeps what it makes before the probabilities are applied
+    parts = BF16 * width * rows * (2 if moe.gated else 1)
+    unfused = np.where(x.keys.flag(lambda e: not e.activation_fusion) | (not moe.gated), parts, 0.0)
     after = x.saved * width * rows
     act = x.keys.recomputes("moe_act")
     permuted = x.saved * space * rows
-    router = (4 * FP32 + 2 * BOOL) * moe.experts * x.sharded
+    router = _router(moe) * x.sharded
     shared = _recomputed(mlp_part(x, moe.shared_ffn, gated=moe.gated), x.keys.recomputes("shared_experts"))
     parallel = mlp_part(x, moe.parallel_ffn, gated=moe.gated)
     latent = (BF16 + x.saved) * (moe.latent or 0) * x.sharded
