@@ -54,12 +54,12 @@ def _megatron_command(command: Command) -> bool:
 def _slurm(plan: Plan) -> dict[str, str]:
     """`train.sbatch`: srun torchrun with Megatron-LM's arguments."""
     head = f"{scripts.torchrun(plan, slurm=True)} pretrain_gpt.py"
-    body = scripts.command_text(head, scripts.grouped(megatron_lm.words_of(plan.options)))
+    body = scripts.command_text(head, scripts.grouped(megatron_lm.words_of(plan.runnable())))
     return {"train.sbatch": scripts.sbatch(plan, body)}
 
 
 def _kubernetes(plan: Plan) -> dict[str, str]:
-    words = ["pretrain_gpt.py", *megatron_lm.words_of(plan.options)]
+    words = ["pretrain_gpt.py", *megatron_lm.words_of(plan.runnable())]
     return {"pytorchjob.yaml": kubernetes.manifest(plan, words)}
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from meshwright.errors import MeshwrightError
-from meshwright.job.spec import Dispatcher, Execution, Job, Recompute
+from meshwright.frameworks.precision import precision_of
+from meshwright.job.spec import CpComm, CudaGraphs, Dispatcher, Execution, Job, OverlapKind, Recompute
 from meshwright.layout.layout import Layout
 from meshwright.model.spec import Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe
 
@@ -109,55 +110,83 @@ def job_from(options: Mapping[str, Any]) -> Job | None:
     sequence, batch = _count(options, "seq_length"), _count(options, "global_batch_size")
     if not sequence or not batch:
         return None
-    precision = "fp16" if options.get("fp16") is True else "bf16"
-    recipes = {"delayed": "fp8", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
-    if options.get("fp8"):
-        precision = recipes.get(str(options.get("fp8_recipe")), "fp8")
-    elif options.get("fp4"):
-        precision = "nvfp4"
     precise = options.get("use_precision_aware_optimizer") is True
     return Job(
         seq_length=sequence,
         global_batch=batch,
-        precision=precision,  # type: ignore[arg-type]
+        precision=precision_of(options),  # type: ignore[arg-type]
         optimizer="adam-precision-aware" if precise else "adam",
         grad_dtype="bf16" if options.get("grad_reduce_in_bf16") is True else "fp32",
     )
 
 
 def execution_from(options: Mapping[str, Any]) -> Execution:
-    """Recompute, sharding and dispatcher as far as memory depends on them."""
+    """The execution flags that options describe: what `execution_options` of the rules writes."""
     dispatcher = options.get("moe_token_dispatcher_type")
     backend = options.get("moe_flex_dispatcher_backend")
     name = {"flex": backend or "deepep"}.get(str(dispatcher), dispatcher)
-    offload = (
-        options.get("optimizer_offload_fraction", 1.0)
-        if options.get("optimizer_cpu_offload") is True
-        else 0.0
-    )
+    capacity = options.get("moe_expert_capacity_factor")
+    comm = {"all_gather": "allgather"}.get(str(options.get("cp_comm_type")), options.get("cp_comm_type"))
     return Execution(
         recompute=_recompute(options),
         dispatcher=name if name in get_args(Dispatcher) else "alltoall",  # type: ignore[arg-type]
+        cuda_graphs=_graphs(options),
+        overlaps=frozenset(_overlaps(options)),
         distributed_optimizer=options.get("use_distributed_optimizer") is True,
         fsdp=options.get("use_megatron_fsdp") is True or options.get("use_torch_fsdp2") is True,
-        optimizer_offload=float(offload) if isinstance(offload, (int, float)) else 0.0,
+        optimizer_offload=_offload(options),
+        cp_comm=comm if comm in get_args(CpComm) else "p2p",  # type: ignore[arg-type]
+        capacity_factor=float(capacity) if isinstance(capacity, (int, float)) else None,
     )
+
+
+def _offload(options: Mapping[str, Any]) -> float:
+    if options.get("optimizer_cpu_offload") is not True:
+        return 0.0
+    fraction = options.get("optimizer_offload_fraction", 1.0)
+    return min(max(float(fraction), 0.0), 1.0) if isinstance(fraction, (int, float)) else 1.0
+
+
+def _graphs(options: Mapping[str, Any]) -> CudaGraphs:
+    implementation = options.get("cuda_graph_impl")
+    if implementation in (None, "none"):
+        return "none"
+    if implementation in ("full_iteration", "local"):
+        return "full"
+    modules = _words(options.get("cuda_graph_modules"))
+    return "moe" if any(module.startswith("moe") for module in modules) else "attn"
+
+
+def _overlaps(options: Mapping[str, Any]) -> list[OverlapKind]:
+    found: list[OverlapKind] = []
+    if options.get("tp_comm_overlap") is True:
+        found.append("tp")
+    if options.get("overlap_grad_reduce") is True:
+        found.append("dp")
+    if options.get("overlap_moe_expert_parallel_comm") is True:
+        found.append("ep")
+    return found
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """A list option: a list, or words with commas or spaces."""
+    if isinstance(value, str):
+        return tuple(value.strip("[]").replace(",", " ").split())
+    return tuple(str(item) for item in value) if isinstance(value, (list, tuple)) else ()
 
 
 def _recompute(options: Mapping[str, Any]) -> Recompute:
     granularity = options.get("recompute_granularity")
+    layers = _count(options, "recompute_num_layers") or None
     try:
         if granularity == "full":
             method: Literal["uniform", "block"] = (
                 "block" if options.get("recompute_method") == "block" else "uniform"
             )
-            return Recompute(
-                granularity="full", method=method, num_layers=_count(options, "recompute_num_layers") or None
-            )
+            return Recompute(granularity="full", method=method, num_layers=layers)
         if granularity == "selective":
-            return Recompute(
-                granularity="selective", modules=tuple(options.get("recompute_modules") or ("core_attn",))
-            )
+            modules = _words(options.get("recompute_modules")) or ("core_attn",)
+            return Recompute(granularity="selective", modules=modules)
     except MeshwrightError:
         return Recompute(granularity="selective", modules=("core_attn",))
     return Recompute()

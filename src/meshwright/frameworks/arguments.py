@@ -124,5 +124,5 @@ def _record(
         return
     items: list[Plain] = [item.value for item in read if isinstance(item, Value)]
     first = next(item for item in read if isinstance(item, Value))
-    plain: Plain = items[0] if len(items) == 1 and row[2] == "str" else tuple(items)
+    plain: Plain = items[0] if len(items) == 1 and row[2] != "int" else tuple(items)
     said.put(dest, Value(plain, first.source))

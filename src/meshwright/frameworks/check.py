@@ -119,7 +119,7 @@ def _known(view: View, name: str) -> Any:
     import math
 
     try:
-        if name == "min_gpus" and not view.is_moe:
+        if name == "min_gpus" and not _has_expert_grid(view):
             return int(view.dense_grid)
         if name == "dp" and view.world % view.dense_grid:
             return view.world / view.dense_grid
@@ -131,6 +131,14 @@ def _known(view: View, name: str) -> Any:
     if isinstance(found, float) and not math.isfinite(found):
         return None
     return found if isinstance(found, (bool, str, float)) else int(found)
+
+
+def _has_expert_grid(view: View) -> bool:
+    """Whether the expert grid counts: the model has experts, or EP says so where the model is not known."""
+    try:
+        return view.is_moe
+    except Undecided:
+        return bool(view.ep > 1)
 
 
 def check_reading(reading: Reading, beside: Beside | None = None) -> CheckResult:

@@ -99,10 +99,12 @@ def overrides(
 def write_paths(framework: str, options: Mapping[str, Plain]) -> dict[str, Plain]:
     """Dotted options of a framework for options in Megatron's names; what it cannot say is left out."""
     rule: dict[str, Any] = table()["frameworks"][framework]["write"]
-    groups = {name: group for group, names in rule.items() if isinstance(names, list) for name in names}
+    groups = {n: group for group, names in rule.items() if isinstance(names, list) for n in names}
     renamed = rule.get("renamed", {})
     written: dict[str, Plain] = {}
     for name, value in options.items():
+        if name in rule.get("leave", ()):
+            continue
         if name in renamed:
             written[renamed[name]] = value
         elif name in groups or "default" in rule:

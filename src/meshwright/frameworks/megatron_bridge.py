@@ -10,8 +10,9 @@ from meshwright.frameworks.commands import Command, value_of
 from meshwright.frameworks.documents import Flat, yaml_documents
 from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
+from meshwright.frameworks.precision import mixed_precision, of_mixed_precision
 from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
-from meshwright.frameworks.recipes import model_of_recipe, recipe
+from meshwright.frameworks.recipes import model_of_recipe, recipe, recipe_of_model
 from meshwright.frameworks.spelling import spelled
 from meshwright.frameworks.world import launcher_of
 
@@ -90,9 +91,14 @@ def _plain_environment(command: Command) -> dict[str, str]:
 def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     """A YAML of overrides, or the whole configuration a run has saved."""
     done = sort_options("megatron-bridge", flat, environment)
+    options = dict(done.options)
+    mixed = flat.get("mixed_precision")
+    if mixed is not None and isinstance(mixed.value, str):
+        for name, value in (of_mixed_precision(mixed.value) or {}).items():
+            options.setdefault(name, Value(value, mixed.source))
     return Reading(
         framework="megatron-bridge",
-        options=done.options,
+        options=options,
         other=done.other,
         unknowns=tuple(done.unknowns),
         complete=False,
@@ -131,8 +137,13 @@ def with_recipe(reading: Reading, named: Value | None) -> Reading:
 
 def files(plan: Plan) -> dict[str, str]:
     """`train.sh` with overrides, `overrides.yaml` and `recipe.py`: the same plan three times."""
-    flat = write_paths("megatron-bridge", _said(plan.options))
-    name = plan.recipe or _recipe_for(plan)
+    known = plan.recipe or recipe_of_model(plan.model, plan.gpu)
+    name = known or f"{plan.model.rsplit('/', 1)[-1].lower().replace('-', '_')}_pretrain_config"
+    options = {**_undone(known, plan), **plan.options} if known else plan.everything
+    flat = write_paths("megatron-bridge", _said(options))
+    flat["mixed_precision"] = mixed_precision(plan.options)
+    if "seq_length" in plan.options:
+        flat["dataset.sequence_length"] = plan.options["seq_length"]
     head = f"{scripts.torchrun(plan)} scripts/training/run_recipe.py"
     lines = [["--recipe", name], *([f"{path}={spelled(value)}"] for path, value in flat.items())]
     return {
@@ -142,21 +153,33 @@ def files(plan: Plan) -> dict[str, str]:
     }
 
 
+def _undone(name: str, plan: Plan) -> dict[str, Plain]:
+    """Options that the recipe sets and the plan does not want, switched off."""
+    found = recipe(name)
+    undone: dict[str, Plain] = {}
+    for option, value in (found.options if found is not None else {}).items():
+        idle = value is None or value is False or (value == 1 and value is not True)
+        if option not in plan.options and option not in KEPT and not idle:
+            undone[option] = False if isinstance(value, bool) else None
+    return undone
+
+
+KEPT = frozenset(
+    {"mtp_num_layers", "expert_model_parallel_size", "expert_tensor_parallel_size", "micro_batch_size"}
+)
+"""Options of a recipe that belong to its model, or that mean nothing where the plan leaves them out."""
+
+
 def _said(options: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Bridge's own fields: the dataset shares the sequence length, GQA follows from the groups."""
+    """Options by Bridge's own fields where those say the opposite."""
     said = dict(options)
-    for name in ("group_query_attention", "swiglu", "use_mcore_models"):
-        said.pop(name, None)
-    if said.pop("untie_embeddings_and_output_weights", None) is not None:
-        said["share_embeddings_and_output_weights"] = not options["untie_embeddings_and_output_weights"]
+    for ours, theirs in OPPOSITE.items():
+        if isinstance(value := said.pop(ours, None), bool):
+            said[theirs] = not value
     return said
 
 
-def _recipe_for(plan: Plan) -> str:
-    """Name of a recipe that trains this model; the model's own name where none ships."""
-    from meshwright.frameworks.recipes import recipe_of_model
-
-    return (
-        recipe_of_model(plan.model)
-        or f"{plan.model.rsplit('/', 1)[-1].lower().replace('-', '_')}_pretrain_config"
-    )
+OPPOSITE = {
+    "untie_embeddings_and_output_weights": "share_embeddings_and_output_weights",
+    "grad_reduce_in_bf16": "grad_reduce_in_fp32",
+}

@@ -72,8 +72,7 @@ def files(plan: Plan) -> dict[str, str]:
     """`train.sh` and the DeepSpeed JSON it names."""
     import json
 
-    options = {name: value for name, value in plan.options.items() if name != "sequence_parallel" or value}
-    words = [*words_of(options), "--deepspeed", "--deepspeed_config", "ds_config.json"]
+    words = [*words_of(plan.runnable()), "--deepspeed", "--deepspeed_config", "ds_config.json"]
     head = f"deepspeed --num_nodes {plan.nodes} --num_gpus {plan.gpus_per_node} pretrain_gpt.py"
     config = {
         "train_batch_size": plan.options.get("global_batch_size"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from meshwright.frameworks import scripts
 from meshwright.frameworks.arguments import Said, read_arguments
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Plain, Reading, Value
-from meshwright.frameworks.spelling import arguments, canonical
+from meshwright.frameworks.spelling import arguments, canonical, layer_list_text
 from meshwright.frameworks.world import launcher_of
 
 PIPELINE = {
@@ -44,6 +45,7 @@ def words_of(options: Mapping[str, Plain]) -> list[str]:
     return words
 
 
+@cache
 def _spellings() -> dict[tuple[str, bool], str]:
     """(canonical name, the value a switch sets) -> flag; valued flags under True."""
     found: dict[tuple[str, bool], str] = {}
@@ -66,6 +68,8 @@ def _words(name: str, value: Plain) -> list[str]:
     flag = spellings.get((name, True)) or spellings.get((name, False))
     if flag is None or arguments()[flag][1] in ("on", "off"):
         return []
+    if name == "moe_layer_freq" and isinstance(value, tuple):
+        value = layer_list_text(value)
     items = value if isinstance(value, tuple) else (value,)
     return [f"--{flag}", *(str(item) for item in items)] if items else []
 
@@ -82,4 +86,4 @@ def stated(reading: Reading) -> dict[str, Value]:
 def files(plan: Plan) -> dict[str, str]:
     """`train.sh`: torchrun with pretrain_gpt.py's arguments."""
     head = f"{scripts.torchrun(plan)} pretrain_gpt.py"
-    return {"train.sh": scripts.script(plan, head, scripts.grouped(words_of(plan.options)))}
+    return {"train.sh": scripts.script(plan, head, scripts.grouped(words_of(plan.runnable())))}

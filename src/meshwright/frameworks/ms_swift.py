@@ -6,13 +6,12 @@ import os.path
 from collections.abc import Mapping
 from dataclasses import replace
 
-from meshwright.frameworks import scripts
+from meshwright.frameworks import megatron_lm, scripts
 from meshwright.frameworks.arguments import read_arguments
 from meshwright.frameworks.commands import Command
-from meshwright.frameworks.megatron_lm import PIPELINE, reading_of
+from meshwright.frameworks.megatron_lm import reading_of
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Plain, Reading
-from meshwright.frameworks.spelling import arguments, canonical
 
 TASKS = ("sft", "pt", "rlhf", "dpo", "grpo", "export")
 
@@ -42,25 +41,13 @@ def read_command(command: Command) -> Reading:
 
 def words_of(options: Mapping[str, Plain]) -> list[list[str]]:
     """`--name value` lines; the sequence length is `--max_length`."""
-    known = {canonical(row[0], True)[0]: row[0] for row in arguments().values()}
     lines: list[list[str]] = []
-    for name, value in options.items():
-        name = PIPELINE.get(name, name)
-        if name == "seq_length":
-            lines.append(["--max_length", str(value)])
-        elif name in known:
-            dest, plain = _own(known[name], name, value)
-            items = plain if isinstance(plain, tuple) else (plain,)
-            lines.append([f"--{dest}", *(str(i).lower() if isinstance(i, bool) else str(i) for i in items)])
+    for line in scripts.grouped(megatron_lm.words_of(options)):
+        flag = line[0].replace("-", "_").replace("__", "--", 1)
+        lines.append(
+            ["--max_length", *line[1:]] if flag == "--seq_length" else [flag, *(line[1:] or ["true"])]
+        )
     return lines
-
-
-def _own(dest: str, name: str, value: Plain) -> tuple[str, Plain]:
-    """The switch as the table spells it: a flag that means `off` is written by its destination."""
-    flag = next(f for f, row in arguments().items() if row[0] == dest)
-    if arguments()[flag][1] == "off" and isinstance(value, bool):
-        return flag.replace("-", "_"), not value
-    return dest, value
 
 
 def files(plan: Plan) -> dict[str, str]:

@@ -103,7 +103,7 @@ def _first(*values: Value | None) -> Value | None:
 
 def files(plan: Plan) -> dict[str, str]:
     """`config.yaml` of NeMo 1."""
-    flat = write_paths("nemo", plan.options)
+    flat = write_paths("nemo", plan.everything)
     flat = {"trainer.devices": plan.gpus_per_node, "trainer.num_nodes": plan.nodes, **flat}
     if flat.pop("model.use_distributed_optimizer", None):
         flat["model.optim.name"] = "distributed_fused_adam"

@@ -64,6 +64,7 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
 def files(plan: Plan) -> dict[str, str]:
     """`grpo.yaml`, to be laid over NeMo-RL's own base config."""
     flat = write_paths("nemo-rl", plan.options)
+    flat["policy.megatron_cfg.activation_checkpointing"] = plan.options.get("recompute_granularity") == "full"
     flat = {"policy.model_name": plan.model, "policy.megatron_cfg.enabled": True, **flat}
     flat |= {"cluster.gpus_per_node": plan.gpus_per_node, "cluster.num_nodes": plan.nodes}
     return {"grpo.yaml": yaml_text(nested(flat), plan.heading)}

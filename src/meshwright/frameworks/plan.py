@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from meshwright.frameworks.reading import Plain, Reading
+from meshwright.frameworks.reading import Plain, Reading, Value
 from meshwright.frameworks.spelling import table
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Plan:
     """One plan to write.
 
-    options      Megatron's names; None values are left out
+    options      parallelism, batch, precision, execution in Megatron's names; None is left out
     model        Hugging Face id or name, for frameworks that load a model by name
     environment  variables to export
     reasons      sentences for the comment on top
@@ -29,12 +29,23 @@ class Plan:
     options: Mapping[str, Plain]
     nodes: int = 1
     gpus_per_node: int = 8
+    architecture: Mapping[str, Plain] = field(default_factory=dict)
+    """The model's shape in Megatron's names, for frameworks that do not load it by name."""
     model: str = ""
     recipe: str | None = None
     gpu: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     name: str = "train"
+
+    @property
+    def everything(self) -> dict[str, Plain]:
+        """Shape of the model and options together."""
+        return {**self.architecture, **self.options}
+
+    def runnable(self) -> dict[str, Plain]:
+        """Everything, with placeholders for data and schedule where the plan has none."""
+        return {**{k: v for k, v in PLACEHOLDERS.items() if k not in self.options}, **self.everything}
 
     @property
     def world(self) -> int:
@@ -51,6 +62,15 @@ class Plan:
         return "\n".join([f"{self.model or self.name}: {shown or 'DP only'} on {where}", *self.reasons])
 
 
+PLACEHOLDERS: Mapping[str, Plain] = {
+    "mock_data": True,
+    "tokenizer_type": "NullTokenizer",
+    "train_iters": 100,
+    "lr": 1e-4,
+    "min_lr": 1e-5,
+    "split": "99,1,0",
+}
+"""Arguments that pretrain_gpt.py asks for and a plan does not have; to be replaced by one's own."""
 LEFT_OUT = frozenset(
     {"ffn_widths", "has_dense_layers", "task", "world_size", "gpus_per_node", "nvlink_domain", "gpu_name"}
     | {"gpu_architecture", "compute_capability", "pipeline_dtype", "batch_p2p_comm", "order"}
@@ -73,13 +93,7 @@ def plan_of(
     """The plan of a layout: every value that the frameworks have words for."""
     from meshwright.layout.rules import sources
 
-    options: dict[str, Plain] = dict(sources.model_options(model))
-    heads = sources.head_counts(model)
-    if heads:
-        options["num_attention_heads"] = heads[0][0]
-        if heads[0][1] != heads[0][0]:
-            options |= {"group_query_attention": True, "num_query_groups": heads[0][1]}
-    options["hidden_size"] = model.hidden
+    options: dict[str, Plain] = {}
     options |= sources.job_options(job)
     options |= sources.execution_options(execution, model)
     options |= sources.layout_options(layout)
@@ -89,9 +103,9 @@ def plan_of(
     if pipeline_layout:
         options["pipeline_model_parallel_layout"] = pipeline_layout
         options.pop("virtual_pipeline_model_parallel_size", None)
-    kept = {k: v for k, v in options.items() if k not in LEFT_OUT and v is not None and v != ()}
     return Plan(
-        options={k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()},
+        options=_kept(options, layout),
+        architecture=architecture_of(model),
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
         model=model.hugging_face_id or model.name,
@@ -103,26 +117,124 @@ def plan_of(
     )
 
 
+def _kept(options: Mapping[str, Plain], layout: Layout) -> dict[str, Plain]:
+    """Options worth writing: no empty values, nothing that says what is so anyway."""
+    idle: dict[str, Plain] = {
+        "optimizer_cpu_offload": False,
+        "optimizer_offload_fraction": 0.0,
+        "cuda_graph_impl": "none",
+        "fp16": False,
+        "use_megatron_fsdp": False,
+        "tp_comm_overlap": False,
+        "overlap_moe_expert_parallel_comm": False,
+        "use_precision_aware_optimizer": False,
+        "grad_reduce_in_bf16": False,
+    }
+    kept: dict[str, Plain] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in options.items()
+        if name not in LEFT_OUT
+        and value is not None
+        and value not in ([], ())
+        and idle.get(name, ...) != value
+    }
+    if layout.cp == 1:
+        kept.pop("cp_comm_type", None)
+    return kept
+
+
+def architecture_of(model: Model) -> dict[str, Plain]:
+    """A model's shape as Megatron-LM's arguments say it; mixed kinds of layers by the largest."""
+    from meshwright.layout.rules import sources
+    from meshwright.model.spec import Attention, Mla, Mlp, Moe
+
+    found: dict[str, Plain] = dict(sources.model_options(model))
+    found["hidden_size"] = model.hidden
+    ffns = [kind.ffn for kind in model.kinds if kind.ffn is not None]
+    found["swiglu"] = any(isinstance(ffn, (Mlp, Moe)) and ffn.gated for ffn in ffns)
+    found["normalization"] = {"rms": "RMSNorm"}.get(model.normalization, "LayerNorm")
+    for mixer in (kind.mixer for kind in model.kinds):
+        if isinstance(mixer, Mla):
+            found |= {
+                "num_attention_heads": mixer.heads,
+                "qk_head_dim": mixer.qk_nope,
+                "v_head_dim": mixer.v_head,
+                "qk_layernorm": True,
+            }
+        elif isinstance(mixer, Attention):
+            found |= {"num_attention_heads": mixer.heads, "kv_channels": mixer.head_dim}
+            found |= {"add_qkv_bias": mixer.qkv_bias, "qk_layernorm": mixer.qk_norm is not None}
+            if mixer.kv_heads != mixer.heads:
+                found |= {"group_query_attention": True, "num_query_groups": mixer.kv_heads}
+    sparse = [int(model.kinds[kind].is_moe) for kind in model.pattern]
+    if any(sparse) and not all(sparse):
+        found["moe_layer_freq"] = tuple(sparse)
+    kept: dict[str, Plain] = {
+        name: value
+        for name, value in found.items()
+        if name not in LEFT_OUT and value is not None and value is not False and value not in ((), [])
+    }
+    return kept | ({"add_bias_linear": False} if found["add_bias_linear"] is False else {})
+
+
 def plan_from(reading: Reading) -> Plan:
-    """What somebody's files say, as a plan that can be written in another framework's words."""
-    options = {name: value.value for name, value in reading.options.items()}
-    chunks = options.pop("num_virtual_stages_per_pipeline_rank", None)
-    if chunks is not None:
-        options.setdefault("virtual_pipeline_model_parallel_size", chunks)
-    per_stage = options.pop("num_layers_per_virtual_pipeline_stage", None)
-    pp, layers = options.get("pipeline_model_parallel_size", 1), options.get("num_layers")
-    if isinstance(per_stage, int) and isinstance(layers, int) and isinstance(pp, int) and per_stage and pp:
-        options.setdefault("virtual_pipeline_model_parallel_size", max(layers // pp // per_stage, 1))
-    launcher = reading.launcher
-    per_node = launcher.gpus_per_node.value if launcher.gpus_per_node else 8
-    nodes = launcher.nodes.value if launcher.nodes else 1
-    model = reading.model.value if reading.model else ""
+    """What somebody's files say, as a plan that can be written in another framework's words.
+
+    The degrees are the effective ones: an expert tensor size that one framework takes from TP and the
+    next sets to 1 is written out.
+    """
+    from meshwright.frameworks.view import model_of, view_of
+
+    view = view_of(reading)
+    options = {name: value.value for name, value in reading.options.items() if value.value is not None}
+    for name in SPELLED_DIFFERENTLY:
+        options.pop(name, None)
+    vpp = view.options.get("virtual_pipeline_model_parallel_size")
+    if isinstance(vpp, int) and vpp > 1 and "pipeline_model_parallel_layout" not in options:
+        options["virtual_pipeline_model_parallel_size"] = vpp
+    etp = view.options.get("expert_tensor_parallel_size")
+    if view.options.get("num_moe_experts") and isinstance(etp, int):
+        options["expert_tensor_parallel_size"] = etp
+    model = model_of(reading)
+    shape = architecture_of(model) if model is not None else {}
+    nodes, per_node = machines(reading)
     return Plan(
-        options={k: v for k, v in options.items() if v is not None},
-        nodes=nodes if isinstance(nodes, int) else 1,
-        gpus_per_node=per_node if isinstance(per_node, int) else 8,
-        model=str(model or ""),
+        options={name: value for name, value in options.items() if name not in ARCHITECTURE},
+        architecture=shape | {name: value for name, value in options.items() if name in ARCHITECTURE},
+        nodes=nodes,
+        gpus_per_node=per_node,
+        model=str(reading.model.value) if reading.model else "",
         recipe=reading.recipe,
         gpu=str(reading.gpu.value) if reading.gpu else "",
-        environment={k: str(v.value) for k, v in reading.environment.items()},
+        environment={name: str(value.value) for name, value in reading.environment.items()},
     )
+
+
+def machines(reading: Reading) -> tuple[int, int]:
+    """(nodes, GPUs a node) of a reading; one node of 8 where nothing is said."""
+    launcher = reading.launcher
+
+    def number(value: Value | None) -> int | None:
+        found = value.value if value is not None else None
+        return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+    nodes, per_node, world = number(launcher.nodes), number(launcher.gpus_per_node), number(launcher.world)
+    if nodes and per_node:
+        return nodes, per_node
+    per_node = per_node or (min(world, 8) if world else 8)
+    return (-(-world // per_node) if world else nodes or 1), per_node
+
+
+SPELLED_DIFFERENTLY = ("num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage")
+ARCHITECTURE = frozenset(
+    {"num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"}
+    | {"group_query_attention", "vocab_size", "max_position_embeddings", "position_embedding_type", "swiglu"}
+    | {"normalization", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "multi_latent_attention"}
+    | {"untie_embeddings_and_output_weights", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "v_head_dim"}
+    | {"qk_pos_emb_head_dim", "num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq"}
+    | {"moe_shared_expert_intermediate_size", "moe_router_enable_expert_bias", "moe_router_score_function"}
+    | {"moe_router_pre_softmax", "moe_router_dtype", "moe_grouped_gemm", "mtp_num_layers", "rotary_base"}
+    | {"linear_num_key_heads", "linear_num_value_heads", "mamba_num_heads", "mamba_num_groups"}
+    | {"mamba_state_dim", "mamba_head_dim", "should_pad_vocab", "make_vocab_size_divisible_by"}
+)
+"""Options that describe the model itself."""

@@ -37,4 +37,4 @@ def files(plan: Plan) -> dict[str, str]:
         "modules.pre_trainer.config": "pre_trainer.yaml",
         "modules.pre_trainer.model": "language_model.yaml",
     }
-    return {"exp.yaml": yaml_text(nested({**head, **write_paths("primus", plan.options)}), plan.heading)}
+    return {"exp.yaml": yaml_text(nested({**head, **write_paths("primus", plan.everything)}), plan.heading)}

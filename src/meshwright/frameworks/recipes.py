@@ -74,11 +74,13 @@ def model_of_recipe(name: str) -> str | None:
     return found.group(1) if found else None
 
 
-def recipe_of_model(model: str) -> str | None:
-    """A pre-training recipe of a model (its name or Hugging Face id), by its generic alias if it has one."""
+def recipe_of_model(model: str, gpu: str = "") -> str | None:
+    """A pre-training recipe of a model (its name or Hugging Face id): by its
+    generic name, else for this GPU."""
     wanted = model.lower()
-    for name, found in _all().items():
-        if wanted in (found.hugging_face_id.lower(), found.model.lower()) and "_pretrain_" in found.recipe:
-            aliases = [alias for alias, same in _all().items() if same is found and alias != found.recipe]
-            return aliases[0] if aliases else name
-    return None
+    names = [
+        (name == found.recipe, found.gpu.upper() not in gpu.upper(), len(name), name)
+        for name, found in _all().items()
+        if wanted in (found.hugging_face_id.lower(), found.model.lower()) and "_pretrain_" in found.recipe
+    ]
+    return min(names)[3] if names else None

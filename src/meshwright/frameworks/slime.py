@@ -46,6 +46,6 @@ def files(plan: Plan) -> dict[str, str]:
         ["--actor-num-gpus-per-node", str(plan.gpus_per_node)],
         ["--colocate"],
         ["--hf-checkpoint", plan.model],
-        *scripts.grouped(words_of(plan.options)),
+        *scripts.grouped(words_of(plan.everything)),
     ]
     return {"run.sh": scripts.script(plan, "ray job submit -- python3 train.py", lines)}

@@ -97,6 +97,17 @@ def layer_list(text: str) -> tuple[int, ...] | None:
     return tuple(items)
 
 
+def layer_list_text(items: tuple[object, ...]) -> str:
+    """A list of 0 and 1 as `([0]*3+[1]*58)`."""
+    runs: list[tuple[object, int]] = []
+    for item in items:
+        if runs and runs[-1][0] == item:
+            runs[-1] = (item, runs[-1][1] + 1)
+        else:
+            runs.append((item, 1))
+    return "(" + "+".join(f"[{item}]*{count}" for item, count in runs) + ")"
+
+
 def spelled(value: Plain) -> str:
     """A value as a command-line word."""
     if isinstance(value, bool):

@@ -152,7 +152,7 @@ def options_of(reading: Reading) -> dict[str, Any]:
         options.setdefault("pipeline_dtype", "params_dtype")
     if reading.framework == "primus":
         # Its base config, which is not here, sets these.
-        for name in ("add_bias_linear", "make_vocab_size_divisible_by", "position_embedding_type"):
+        for name in ("add_bias_linear", "position_embedding_type"):
             options.setdefault(name, UNKNOWN)
     if reading.framework in ("nemo", "nemo-rl", "verl") and options.get("tensor_model_parallel_size", 1) == 1:
         # These switch sequence parallelism off without a word when there is nothing to be parallel to.
@@ -162,12 +162,15 @@ def options_of(reading: Reading) -> dict[str, Any]:
 
 def view_of(reading: Reading, beside: Beside | None = None) -> View:
     """The view that the rules check."""
-    from meshwright.layout.rules import View
+    from meshwright.layout.rules import UNKNOWN, View
 
     beside = beside or Beside()
     reading = with_given(reading, beside)
     cluster, gpu, model = cluster_of(reading), gpu_of(reading), model_of(reading, online=beside.online)
     options = options_of(reading)
+    if model is None and "num_layers" not in options:
+        # The shape is said elsewhere (a recipe, a checkpoint): whether there are experts is open.
+        options.setdefault("num_moe_experts", UNKNOWN)
     if gpu is not None and cluster is None:
         options.setdefault("gpu_name", gpu.name)
         options.setdefault("gpu_architecture", gpu.architecture)
