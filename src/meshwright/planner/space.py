@@ -29,6 +29,7 @@ class Axes:
     """What a search may vary: for each axis its values, or None to let the search choose.
 
     bounds     {degree: range} for degrees that are left to the search
+    sp         None: on where TP > 1 and the sequence divides over it
     execution  the flags that candidates share
     recompute  recompute sets to try
     flags      {field of Execution: values to try}; a value that changes nothing on a layout (a CP
@@ -134,7 +135,7 @@ def _with_pipelines(question: Question, axes: Axes, columns: list[Ints]) -> Geom
     found = LayoutTable(
         world=np.full(n, question.cluster.world), gbs=np.full(n, question.job.global_batch),
         tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, mbs=mbs,
-        sp=tp > 1 if axes.sp is None else np.full(n, axes.sp),
+        sp=values.sp_values(question, tp, cp) if axes.sp is None else np.full(n, axes.sp),
         execution=np.zeros(n, dtype=np.int64), executions=(axes.execution,),
         split=np.zeros(n, dtype=np.int64), splits=NO_SPLITS,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from meshwright.facts import load_json
 from meshwright.job.spec import positive
 from meshwright.layout.layout import DEGREES
 from meshwright.layout.pipeline import PipelineLayout
-from meshwright.layout.table import Ints
+from meshwright.layout.table import Bools, Ints
 
 Values = tuple[int, ...]
 
@@ -121,6 +121,11 @@ def mbs_values(question: Question) -> list[int]:
     """Micro-batches of up to so many tokens; one sample is always among them."""
     most = table()["max_tokens_per_microbatch"]["value"] // question.job.seq_length
     return [mbs for mbs in table()["mbs"]["values"] if mbs <= max(most, 1)]
+
+
+def sp_values(question: Question, tp: Ints, cp: Ints) -> Bools:
+    """Sequence parallelism costs nothing, so it is on where TP > 1 and the sequence divides over it. [N]"""
+    return np.asarray((tp > 1) & (question.job.seq_length // cp % tp == 0))
 
 
 def vpp_values(num_layers: int, pp: int) -> list[int]:
