@@ -114,7 +114,10 @@ def gemm_fit(root: Path, gpu: dict[str, Any], dtype: str) -> dict[str, float]:
 
     prior = np.log([0.75, 120, 4e-6, 0.75, 0.1, 4.0])
     fitted = robust_fit(
-        lambda x: np.log(model(x) / seconds) / 0.1, prior, np.array([3.0, 1.5, 1.5, 0.7, 2.0, 0.5])
+        lambda x: np.log(model(x) / seconds) / 0.1,
+        prior,
+        np.array([3.0, 1.5, 1.5, 0.7, 2.0, 0.5]),
+        weights=np.clip(np.ceil(m / 128) * np.ceil(n / 256) / gpu["sm"], 0.2, 3.0),
     )
     error = model(fitted.values) / seconds - 1
     names = ("e0", "k0", "t0", "eb", "a", *(["quantise"] if quantised else []))

@@ -19,13 +19,13 @@ from meshwright.cluster.parse import build_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import MeshwrightError, QuestionError
-from meshwright.job.spec import Execution, Job, Stack
+from meshwright.job.spec import Execution, GradDtype, Job, Stack
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model import catalog
 from meshwright.model.rows import model_from_row
 from meshwright.model.spec import Attention, Layer, Mlp, Model
-from settings import execution_of, precision_of, release_of
+from settings import execution_of, precision_of, recipe_named, release_of
 
 DATA = Path(__file__).parent / "data"
 Row = Mapping[str, str]
@@ -73,12 +73,14 @@ def read_runs(
 ) -> tuple[list[Run], dict[str, str]]:
     """The runs that can be asked, and why the others cannot: {id: reason}."""
     by_id = {row["id"]: row for row in settings}
+    by_recipe = {row["settings_recipe"]: row for row in by_id.values()}
     runs, refused = [], dict[str, str]()
     for row in rows:
         reason = (excluded or {}).get(row["id"])
         if reason is None:
             try:
-                runs.append(read_run(row, by_id.get(row["id"], {})))
+                named = by_recipe.get(recipe_named(row), {})
+                runs.append(read_run(row, by_id.get(row["id"], named)))
                 continue
             except (MeshwrightError, ValueError) as error:
                 reason = str(error)
@@ -98,7 +100,7 @@ def read_run(row: Row, settings: Row) -> Run:
         **sizes,
         precision=precision,
         task=row.get("task") or "pretrain",  # type: ignore[arg-type]
-        grad_dtype="bf16" if settings.get("grad_reduce_in_fp32") == "False" else "fp32",
+        grad_dtype=gradient_dtype(row, settings),
         packing=packing_of_row(row),
     )
     layout = layout_of(row, settings)
@@ -117,6 +119,14 @@ def read_run(row: Row, settings: Row) -> Run:
         id=row["id"], row=row, settings=settings, question=question, layout=layout, execution=execution,
         pipeline=pipeline, measured=float(measured), known=row.get("settings_match") in ("exact", "partial"),
     )  # fmt: skip
+
+
+def gradient_dtype(row: Row, settings: Row) -> GradDtype:
+    """As stated; the performance recipes of NeMo and Megatron Bridge reduce gradients in bf16."""
+    said = settings.get("grad_reduce_in_fp32")
+    if said:
+        return "fp32" if said == "True" else "bf16"
+    return "bf16" if row["framework"].startswith(("nemo", "megatron-bridge")) else "fp32"
 
 
 SQUAD = ((128, 0.15), (256, 0.6), (512, 0.25))

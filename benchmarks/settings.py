@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from meshwright.cluster.spec import Cluster
 from meshwright.errors import QuestionError
+from meshwright.job.precedents import all_recipes as read_recipes
 from meshwright.job.spec import RECOMPUTE_MODULES, Execution, Recompute, Stack
 from meshwright.job.stacks import default_execution, releases
 from meshwright.model.spec import Model
@@ -100,7 +101,40 @@ def graphs_of(settings: Row) -> str:
     return "attn"
 
 
+def recipe_named(row: Row) -> str:
+    """The recipe that a row's notes name, or ""."""
+    found = re.search(r"recipe=(\w+)", row.get("notes", ""))
+    return found[1] if found else ""
+
+
+def _from_recipe(name: str, gpus: str, tuned: bool) -> Execution | None:
+    """Flags of a shipped recipe, by its name or the short one that goes with the GPUs."""
+    if not name:
+        return None
+    stem = name.removesuffix("_config")
+    rows = [row for row in read_recipes() if row.recipe == name] or [
+        row for row in read_recipes() if row.recipe.startswith(f"{stem}_") and gpus in row.recipe
+    ]
+    row = next((r for r in rows if (r.kind == "perf") == tuned), rows[0] if rows else None)
+    if row is None:
+        return None
+    overlaps = {"tp": row.tp_overlap, "ep": row.ep_overlap, "dp": row.dp_overlap}
+    modules = tuple(row.recompute_modules.split())
+    graphs = {"transformer_engine": "moe", "full_iteration": "full", "local": "full"}
+    return Execution(
+        recompute=Recompute(granularity=row.recompute, modules=modules if row.recompute == "selective" else ()),
+        dispatcher=row.dispatcher or "alltoall",
+        cuda_graphs=graphs.get(row.cuda_graphs, "none"),
+        overlaps=frozenset(kind for kind, on in overlaps.items() if on),
+        fsdp=row.fsdp,
+    )
+
+
 def _from_notes(row: Row, notes: str, model: Model, cluster: Cluster) -> Execution:
+    gpus = f"{row['gpus']}gpu_{row['gpu'].lower()}"
+    shipped = _from_recipe(recipe_named(row), gpus, "perf recipe" in notes)
+    if shipped is not None:
+        return shipped
     base = default_execution(Stack(release="25.09"), cluster.gpu, model.is_moe)
     overlaps = set(base.overlaps)
     framework = row.get("framework", "")

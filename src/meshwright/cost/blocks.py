@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.host import launch_seconds, waiting
+from meshwright.cost.launch import launch_seconds, waiting
 from meshwright.cost.keys import Keys
 from meshwright.cost.machine import Machine, Operation
 from meshwright.cost.operations import operations
@@ -30,25 +30,36 @@ class BlockCosts:
         return self.forward + self.backward
 
 
-def block_costs(x: Machine) -> BlockCosts:
-    """Costs of every block kind of the model, for every key."""
-    columns = [_block(x, kind) for kind in describe_kinds(x.model)]
-    return BlockCosts(
-        forward=np.stack([forward for forward, _ in columns], axis=1),
-        backward=np.stack([backward for _, backward in columns], axis=1),
-    )
+def block_costs(x: Machine, held: Bools | None = None) -> BlockCosts:
+    """Costs of every block kind of the model, for every key.
+
+    held  [K] False for kinds that no stage holds: they are left at 0
+    """
+    kinds = describe_kinds(x.model)
+    size = (len(x.keys), len(kinds), len(BLOCK_TERMS))
+    forward, backward = np.zeros(size), np.zeros(size)
+    known: dict[tuple[str, int | None], tuple[Operation, ...]] = {}
+    for column, kind in enumerate(kinds):
+        if held is not None and not held[column]:
+            continue
+        parts = known.setdefault((kind.role, kind.layer), ())
+        if not parts:
+            parts = known[kind.role, kind.layer] = tuple(operations(x, kind))
+        forward[:, column], backward[:, column] = _block(x, kind, parts)
+    return BlockCosts(forward=forward, backward=backward)
 
 
-def _block(x: Machine, kind: BlockKind) -> tuple[Floats, Floats]:
+def _block(x: Machine, kind: BlockKind, parts: tuple[Operation, ...]) -> tuple[Floats, Floats]:
     """Forward and backward of one kind. Each [Q, T]"""
     size = (len(x.keys), len(BLOCK_TERMS))
     forward, backward = np.zeros(size), np.zeros(size)
-    for op in operations(x, kind):
+    for op in parts:
         column = BLOCK_TERMS.index(op.term)
         forward[:, column] += op.forward
         backward[:, column] += op.backward
-        again = np.where(_runs_again(x.keys, kind, op), op.forward, 0.0)
-        backward[:, _RECOMPUTE if column in COMPUTE else column] += again
+        if kind.recomputed or op.modules:
+            again = np.where(_runs_again(x.keys, kind, op), op.forward, 0.0)
+            backward[:, _RECOMPUTE if column in COMPUTE else column] += again
     _hide_expert_exchange(x, forward, backward)
     launch = launch_seconds(x, kind)
     idle = waiting(forward.sum(axis=1) + backward.sum(axis=1), launch)

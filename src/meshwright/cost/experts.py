@@ -19,14 +19,21 @@ def routed_tokens(x: Machine, moe: Moe) -> Floats:
 
 
 def moe_operations(x: Machine, moe: Moe) -> Iterator[Operation]:
-    """Everything of a MoE feed-forward but its GEMMs and the shared expert's tensor-parallel traffic."""
+    """Everything of a MoE feed-forward but its GEMMs and the shared expert's tensor-parallel traffic.
+
+    Low-precision GEMMs need every expert's tokens padded: a copy in and a copy out, unless fused.
+    Source: megatron/core/transformer/moe/experts.py, quantization_padding and quantization_unpadding.
+    """
     space = moe.latent or x.model.hidden
     routed = routed_tokens(x, moe)
     router = 24.0 * moe.experts * x.tok.sharded
-    yield x.memory(router, router, launches=8, modules=("moe",))
+    yield x.memory(router, router, launches=16, modules=("moe",))
     saved = x.network.table["dispatcher"]
     permute = 8.0 * space * routed * x.keys.number(lambda e: saved[e.dispatcher]["permute"])
     yield x.memory(permute, permute, launches=4, modules=("moe",))
+    if x.recipe.quantised:
+        padded = 8.0 * space * routed * np.where(x.keys.flag(lambda e: e.grouped_mlp_fusion), 0.0, 1.0)
+        yield x.memory(padded, padded, launches=2, modules=("moe",))
     act = moe.ffn * routed * np.where(x.keys.flag(lambda e: e.grouped_mlp_fusion), 0.0, 1.0)
     width = 3.0 if moe.gated else 2.0
     yield x.memory(2.0 * width * act, (2.0 * width + 4.0) * act, launches=1, modules=("moe", "moe_act"))
@@ -41,6 +48,8 @@ def moe_operations(x: Machine, moe: Moe) -> Iterator[Operation]:
             2.0 * width * wide, (2.0 * width + 4.0) * wide, launches=1, modules=("moe", "shared_experts")
         )
     yield _exchange(x, moe, space)
+    if not (x.keys.etp > 1).any():
+        return
     message = 2.0 * space * routed * x.keys.etp
     etp = np.where(x.keys.etp > 1, 2 * x.network.gather(x.etp, message), 0.0)
     yield Operation(term="ep", forward=etp, backward=etp, modules=("moe",))
@@ -58,12 +67,10 @@ def _exchange(x: Machine, moe: Moe, space: int) -> Operation:
     """Dispatch and combine over the EP group: the same bytes forward and backward. Overlap comes later."""
     keys = x.keys
     token = 2.0 * space * x.tok.sharded * keys.number(lambda e: e.imbalance)
-    ways = {
-        name: _one_way(x, x.ep, token, moe.top_k, name)
-        for name in ("allgather", "alltoall", "deepep", "hybridep")
-    }
-    chosen = keys.number(lambda e: list(ways).index(e.dispatcher)).astype(int)
-    one_way = np.stack(list(ways.values()))[chosen, np.arange(len(keys))]
+    one_way = np.zeros(len(keys))
+    for name in sorted({e.dispatcher for e in keys.executions}):
+        chosen = keys.flag(lambda e, name=name: e.dispatcher == name)  # type: ignore[misc]
+        one_way = np.where(chosen, _one_way(x, x.ep, token, moe.top_k, name), one_way)
     both = np.where(keys.ep > 1, 2 * one_way, 0.0)
     return Operation(term="ep", forward=both, backward=both, modules=("moe",))
 

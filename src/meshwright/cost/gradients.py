@@ -68,7 +68,8 @@ def gradient_seconds(
     """Exposed gradient reduction and parameter gather of a step. [N]
 
     forward, backward  [N, D] seconds of one micro-batch on each stage, which can hide them: the last
-                       micro-batch's backward the reduction, the first one's forward the gather
+                       micro-batch's backward the reduction, the first one's forward the gather. An
+                       interleaved schedule is done with a chunk a round of pp micro-batches earlier
     """
     if question.job.task == "lora":
         return np.zeros(len(table))
@@ -76,10 +77,12 @@ def gradient_seconds(
     gather = exchange_seconds(table, network, own, 2.0, "all_gather")
     sharded = flags(table, lambda e: e.distributed_optimizer)[:, None]
     both_ways = np.where(sharded, gather, reduce)  # an all-reduce is a scatter and a gather
+    rounds = np.where(table.vpp > 1, np.minimum(table.pp, table.num_microbatches) * (1 - 1 / table.vpp), 1.0)
+    window = np.maximum(rounds, 1.0)[:, None]
     form = network.table["overlap"]["dp"]
     floor = form["floor"] * question.calibration.factor("dp:floor")
     exposed = [
-        np.maximum(floor * seconds, seconds - form["hidden"] * beside)
+        np.maximum(floor * seconds, seconds - form["hidden"] * window * beside)
         for seconds, beside in ((reduce, backward), (both_ways, forward))
     ]
     overlapped = flags(table, lambda e: "dp" in e.overlaps)[:, None]

@@ -60,13 +60,21 @@ class Machine:
         return self.question.job.task == "lora"
 
     def gemm(
-        self, m: Floats, n: Floats, k: Floats, groups: Floats | float, *, quantised: bool, wgrad: bool = False
+        self,
+        m: Floats,
+        n: Floats,
+        k: Floats,
+        groups: Floats | float = 1.0,
+        *,
+        quantised: bool,
+        wgrad: bool = False,
+        apart: Floats | float = 0.0,
     ) -> Floats:
         """Seconds of `groups` GEMMs at the sustained rate. [Q]"""
         fmt = self.recipe.gemm if quantised else "bf16"
         out = self.kernels.table["wgrad_bytes"][self.question.job.grad_dtype] if wgrad else 2.0
-        seconds = gemm_seconds(self.gemm_constants(quantised=quantised), m, n, k, groups, out)
-        return np.asarray(seconds * self.factor("gemm", fmt))
+        seconds = gemm_seconds(self.gemm_constants(quantised=quantised), m, n, k, groups, out, apart)
+        return np.asarray(seconds * self.factor("gemm", fmt, self.kernels.relative))
 
     def gemm_constants(self, *, quantised: bool) -> GemmConstants:
         return self.kernels.gemm(self.recipe.gemm if quantised else "bf16")

@@ -89,7 +89,8 @@ def _core(
     backward = flops * form["backward_flops"] / (rate * x.kernels.backward_rate()) * x.factor("attention")
     forward, backward = _unfused(x, heads, seq, forward, backward)
     yield Operation(term="attention", forward=forward, backward=backward, modules=("core_attn",))
-    yield context_parallel(x, kv_width, heads * dims, forward, backward)
+    if (x.keys.cp > 1).any():
+        yield context_parallel(x, kv_width, heads * dims, forward, backward)
 
 
 def attended_keys(job: Job, window: int | None = None) -> float:

@@ -85,11 +85,12 @@ def linear_operations(x: Machine, weight: Weight, layer: Layer) -> tuple[Operati
     n, k = (np.full(len(x.keys), size, dtype=float) for size in weight.shape)
     groups: Floats | float = 1.0
     factor: Floats | float = 1.0
+    apart: Floats | float = 0.0
     if weight.grid == "expert":
         degree = x.keys.etp
         groups = weight.copies / x.keys.ep
         m = routed_tokens(x, layer.ffn) * x.keys.etp / groups if isinstance(layer.ffn, Moe) else x.tok.full
-        factor = grouped_factor(x)
+        factor, apart = grouped_factor(x, layer)
     else:
         degree = x.keys.tp
         m = x.tok.full if weight.split else x.tok.sharded
@@ -97,12 +98,12 @@ def linear_operations(x: Machine, weight: Weight, layer: Layer) -> tuple[Operati
     k = k / degree if weight.split == "k" else k
     quantised = x.recipe.quantised and weight.name != "router" and "indexer" not in weight.name
     modules = _modules(weight, layer)
-    backward = x.gemm(m, k, n, groups, quantised=quantised)
+    backward = x.gemm(m, k, n, groups, quantised=quantised, apart=apart)
     if not x.frozen:
-        backward = backward + x.gemm(n, k, m, groups, quantised=quantised, wgrad=True)
+        backward = backward + x.gemm(n, k, m, groups, quantised=quantised, wgrad=True, apart=apart)
     product = Operation(
         term="gemm",
-        forward=x.gemm(m, n, k, groups, quantised=quantised) * factor,
+        forward=x.gemm(m, n, k, groups, quantised=quantised, apart=apart) * factor,
         backward=backward * factor,
         modules=modules,
     )
@@ -118,13 +119,16 @@ def linear_operations(x: Machine, weight: Weight, layer: Layer) -> tuple[Operati
     return product, cast
 
 
-def grouped_factor(x: Machine) -> Floats:
-    """Seconds of the experts' grouped GEMMs against one GEMM of the same tiles. [Q]"""
+def grouped_factor(x: Machine, layer: Layer) -> tuple[Floats, Floats]:
+    """Seconds of the experts' grouped GEMMs against one GEMM of the same tiles, and the share of each
+    expert's last partial wave that is lost: launched one by one unless fused. [Q], [Q]
+    """
     form = x.kernels.table["grouped_gemm"]
     fused = x.keys.flag(lambda e: e.grouped_mlp_fusion)
-    return np.asarray(
-        np.where(fused, form["fused"] * x.factor("fused"), form["penalty"] * x.factor("grouped"))
-    )
+    factor = np.where(fused, form["fused"] * x.factor("fused"), form["penalty"] * x.factor("grouped"))
+    if isinstance(layer.ffn, Moe) and layer.ffn.bias:
+        factor = factor * form["bias"] * x.factor("grouped", "bias") / x.factor("grouped")
+    return np.asarray(factor), np.where(fused, 0.0, form["apart"])
 
 
 def _fused_quantisation(x: Machine, weight: Weight) -> Floats:
@@ -149,8 +153,11 @@ def tensor_parallel(x: Machine, products: Floats, modules: tuple[str, ...]) -> O
     """
     form = x.network.table["overlap"]["tp"]
     message = 2.0 * x.model.hidden * x.tok.full
-    gathered = x.network.gather(x.tp, message) + x.network.gather(x.tp, message, "reduce_scatter")
-    one = np.where(x.keys.sp, gathered, x.network.all_reduce(x.tp, message))
+    if not (x.keys.tp > 1).any():
+        return Operation(term="tp", forward=np.zeros(len(x.keys)), backward=np.zeros(len(x.keys)), modules=modules)
+    one = x.network.gather(x.tp, message) + x.network.gather(x.tp, message, "reduce_scatter")
+    if not x.keys.sp[x.keys.tp > 1].all():
+        one = np.where(x.keys.sp, one, x.network.all_reduce(x.tp, message))
     buffers = x.keys.flag(lambda e: "tp" in e.overlaps) & x.keys.sp
     plain = np.where(x.keys.sp, form["plain_backward"], form["no_sp_backward"]) * x.factor("tp", "plain")
     ways = []

@@ -58,8 +58,8 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
     """Step time of every layout of a table."""
     keys = distinct_keys(table)
     machine = machine_for(question, keys)
-    costs = block_costs(machine)  # [Q, K, T]
     held = view.counts[table.split].sum(axis=2, dtype=np.float64)  # [N, D, K]
+    costs = block_costs(machine, (held > 0).any(axis=(0, 1)))  # [Q, K, T]
     multiplicity = view.multiplicity[table.split].astype(float)  # [N, D]
     forward, backward = (
         np.einsum("ndk,nk->nd", held, side.sum(axis=2)[keys.of_row])
