@@ -1,0 +1,1 @@
+"""The web door: a page and a REST API over the library (`meshwright serve`, extra `web`)."""

@@ -1,0 +1,177 @@
+"""The HTTP side: routes, limits, headers. Every answer comes from a worker; nothing is computed here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from meshwright._version import __version__
+from meshwright.web import questions as ask
+from meshwright.web import schema
+from meshwright.web.answers import targets
+from meshwright.web.assets import assets
+from meshwright.web.guard import BodyLimit, SafeHeaders
+from meshwright.web.pool import Limits, Pool
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Names under which a server on loopback is reached: others are a page elsewhere that was rebound to it."""
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": schema.ErrorAnswer, "description": "the request is no JSON"},
+    409: {"model": schema.ErrorAnswer, "description": "the answer is no: it cannot start or does not fit"},
+    413: {"model": schema.ErrorAnswer, "description": "the request is too large"},
+    415: {"model": schema.ErrorAnswer, "description": "the request is not application/json"},
+    422: {"model": schema.ErrorAnswer, "description": "the question is wrong"},
+    503: {"model": schema.ErrorAnswer, "description": "too many questions wait"},
+    504: {"model": schema.ErrorAnswer, "description": "this took too long"},
+}
+
+
+def create_app(limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK) -> FastAPI:
+    """The application. `hosts` are the names it answers to; ("*",) for any."""
+    limits = limits or Limits()
+    pool = Pool(limits)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        warming = asyncio.create_task(pool.warm())
+        yield
+        warming.cancel()
+        await pool.stop()
+
+    app = FastAPI(
+        title="Meshwright", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        openapi_url="/api/openapi.json",
+        description="Plans the parallel layout of large-model training. The same answers as `--json`.",
+    )  # fmt: skip
+    app.include_router(_api(pool, limits), prefix="/api")
+    _pages(app)
+    _say_errors(app)
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.add_middleware(BodyLimit, most=limits.largest_body)
+    app.add_middleware(SafeHeaders)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    return app
+
+
+def _api(pool: Pool, limits: Limits) -> APIRouter:
+    api = APIRouter(tags=["api"])
+
+    @api.get("/limits")
+    async def limits_() -> schema.LimitsAnswer:
+        """What this server is and allows."""
+        return schema.LimitsAnswer(
+            version=__version__, largest_body_bytes=limits.largest_body, seconds_a_request=limits.seconds,
+            waiting_requests=limits.waiting, targets=list(targets()),
+        )  # fmt: skip
+
+    pattern = Annotated[str, Query(max_length=120)]
+
+    @api.get("/models", responses={422: _ERRORS[422]})
+    async def models(pattern: pattern = "") -> list[schema.ModelRow]:
+        """The models that are known by name."""
+        import meshwright as mw
+
+        return [schema.ModelRow.model_validate(row) for row in mw.models(pattern)]
+
+    @api.get("/gpus", responses={422: _ERRORS[422]})
+    async def gpus(pattern: pattern = "") -> list[schema.GpuRow]:
+        """The GPUs that are known by name."""
+        import meshwright as mw
+
+        return [schema.GpuRow.model_validate(row) for row in mw.gpus(pattern)]
+
+    def answers(kind: str, question: type[BaseModel], model: type[BaseModel], words: str) -> None:
+        async def endpoint(request: Request, body: BaseModel) -> Response:
+            given = body.model_dump(mode="json", exclude_none=True)
+            return await _reply(pool, kind, given, request)
+
+        endpoint.__annotations__["body"] = question
+        endpoint.__doc__, endpoint.__name__ = words, kind
+        api.post(f"/{kind}", responses={200: {"model": model}, **_ERRORS})(endpoint)
+
+    answers("plan", ask.PlanQuestion, schema.PlansAnswer, "The best layouts, fastest first.")
+    answers("fit", ask.FitQuestion, schema.PlansAnswer, "The fewest GPUs of a kind that train a model.")
+    answers("estimate", ask.EstimateQuestion, schema.EstimateAnswer, "Memory and time of one layout.")
+    answers(
+        "scaling", ask.ScalingQuestion, schema.ScalingAnswer, "The best layout on several numbers of GPUs."
+    )
+    answers(
+        "check", ask.CheckQuestion, schema.CheckAnswer, "What is wrong with a launch script; it is never run."
+    )
+    answers("write", ask.WriteQuestion, schema.WrittenAnswer, "One layout in the language of a framework.")
+    answers("ranks", ask.RanksQuestion, schema.RanksAnswer, "Every rank, its node and its groups.")
+
+    @api.post("/report", responses={200: {"content": {"text/html": {}}}, **_ERRORS}, response_class=Response)
+    async def report(request: Request, body: ask.ReportQuestion) -> Response:
+        """The plan as one self-contained HTML file."""
+        reply = await _reply(pool, "report", body.model_dump(mode="json", exclude_none=True), request)
+        if reply.status_code != 200:
+            return reply
+        import json
+
+        page = json.loads(bytes(reply.body))["html"]
+        headers = {"content-disposition": 'attachment; filename="plan.html"'}
+        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    return api
+
+
+async def _reply(pool: Pool, kind: str, given: Mapping[str, Any], request: Request) -> Response:
+    """The answer of a worker; a client that goes away gives up its place."""
+    task = asyncio.create_task(pool.ask(kind, given))
+    while not task.done():
+        await asyncio.wait({task}, timeout=1.0)
+        if not task.done() and await request.is_disconnected():
+            task.cancel()
+            return Response(status_code=503)
+    reply = task.result()
+    headers = {"retry-after": "2"} if reply.status == 503 else None
+    return Response(reply.body, reply.status, headers, media_type="application/json")
+
+
+def _pages(app: FastAPI) -> None:
+    """The page and its parts, from memory: no path of a request ever reaches the file system."""
+    files = assets()
+
+    @app.get("/{name:path}", include_in_schema=False)
+    async def page(name: str, request: Request) -> Response:
+        found = files.get(name or "index.html")
+        if found is None:
+            raise HTTPException(404)
+        headers = {"etag": found.mark, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == found.mark:
+            return Response(status_code=304, headers=headers)
+        return Response(found.data, media_type=found.kind, headers=headers)
+
+
+def _say_errors(app: FastAPI) -> None:
+    """Every error in the one form of `ErrorAnswer`."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        rows = error.errors()
+        if any(row["type"] == "json_invalid" for row in rows):
+            return JSONResponse({"error": "the request is not JSON", "kind": "question"}, 400)
+        if (
+            not request.headers.get("content-type", "").startswith("application/json")
+            and request.method == "POST"
+        ):
+            return JSONResponse({"error": "send application/json", "kind": "question"}, 415)
+        words = "; ".join(f"{'.'.join(map(str, row['loc'][1:])) or 'body'}: {row['msg']}" for row in rows[:5])
+        return JSONResponse({"error": words[:600], "kind": "question"}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        words = "there is no such page" if error.status_code == 404 else str(error.detail)
+        return JSONResponse({"error": words, "kind": "question"}, error.status_code, headers=error.headers)
