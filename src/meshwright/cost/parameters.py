@@ -92,8 +92,8 @@ def embedding_copy(model: Model, tp: Ints) -> Floats:
 def adapter_parameters(model: Model, keys: Keys, rank: int) -> Ints:
     """LoRA adapters of one block of each kind on one rank: rank*(n + k) for every linear map. [Q, K]
 
-    The side that tensor parallelism divides is divided; grouped experts share one adapter.
-    Source: megatron/bridge/peft (linear_qkv, linear_proj, linear_fc1, linear_fc2).
+    Both matrices of an adapter are divided over TP where its linear map is; grouped experts share one.
+    Source: megatron/bridge/peft/utils.py, ParallelLinearAdapter (linear_in and linear_out are parallel).
     """
     kinds = describe_kinds(model)
     adapters = np.zeros((len(keys), len(kinds)), dtype=np.int64)
@@ -102,9 +102,6 @@ def adapter_parameters(model: Model, keys: Keys, rank: int) -> Ints:
             continue
         for weight in block_weights(model, kind):
             if weight.gemm and len(weight.shape) == 2 and "router" not in weight.name:
-                n, k = weight.shape
                 degree = keys.etp if weight.grid == "expert" else keys.tp
-                outer = n // degree if weight.split == "n" else np.full_like(degree, n)
-                inner = k // degree if weight.split == "k" else np.full_like(degree, k)
-                adapters[:, column] += rank * (outer + inner)
+                adapters[:, column] += rank * sum(weight.shape) // (degree if weight.split else 1)
     return adapters
