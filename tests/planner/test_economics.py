@@ -13,6 +13,7 @@ from meshwright.planner.economics import (
     economics,
     enough_nodes,
     goodput,
+    read_price,
     spares_needed,
     useful_share,
     watts_of,
@@ -127,3 +128,12 @@ def test_rates_that_make_no_sense_are_refused(rates: dict[str, float], says: str
 def test_a_run_that_failures_stop_is_refused_with_the_numbers():
     with pytest.raises(LayoutError, match="a failure every 4 s, checkpoints of 60 s and restarts of 3,600 s"):
         economics(parse_cluster("100000xH100"), 1e6, Rates(gpu_mtbf_hours=100, restart_seconds=3600))
+
+
+def test_a_price_may_depend_on_the_kind_of_gpu():
+    h100, b200 = (parse_cluster(f"8x{kind}").gpu for kind in ("H100", "B200"))
+    assert (read_price("2.5", h100), read_price("H100=2.5,B200=6", b200)) == (2.5, 6.0)
+    assert read_price("B200=6", h100) is None
+    for text, says in (("cheap", "'cheap': write 2.5"), ("H1000=2", "unknown GPU"), ("-1", "price is -1")):
+        with pytest.raises(QuestionError, match=says):
+            read_price(text, h100)

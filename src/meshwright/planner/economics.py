@@ -130,9 +130,9 @@ def economics(
     good = goodput(cluster, rates)
     if good.value < LEAST_GOODPUT:
         raise LayoutError(
-            f"with a failure every {good.mtbf_seconds:,.0f} s, checkpoints of {rates.checkpoint_seconds:,.0f} s "
-            f"and restarts of {rates.restart_seconds:,.0f} s the run makes no progress; fewer GPUs, faster "
-            "checkpoints or more spares are needed"
+            f"with a failure every {good.mtbf_seconds:,.0f} s, checkpoints of "
+            f"{rates.checkpoint_seconds:,.0f} s and restarts of {rates.restart_seconds:,.0f} s the run "
+            "makes no progress; fewer GPUs, faster checkpoints or more spares are needed"
         )
     paid = cluster.world + rates.spare_nodes * cluster.gpus_per_node
     seconds = BILLION / (tokens_per_second * good.value)
@@ -259,3 +259,23 @@ def _above_zero(name: str, value: float | None, *, infinite: bool = False) -> No
 
 def _facts() -> Any:
     return load_json("meshwright.planner", "power.json")
+
+
+def read_price(text: str, gpu: Gpu) -> float | None:
+    """The price of a GPU hour from "2.5" or, by kind, "H100=2.5,B200=6"; None where the kind has none.
+
+    QuestionError where a part is no price or no GPU.
+    """
+    from meshwright.cluster.catalog import find_gpu
+
+    found: float | None = None
+    for part in str(text)[:1_000].split(","):
+        kind, equals, number = part.strip().rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise QuestionError(f"--price {part[:40]!r}: write 2.5, or H100=2.5,B200=6") from None
+        _above_zero("price", value)
+        if not equals or find_gpu(kind).name == gpu.name:
+            found = value
+    return found
