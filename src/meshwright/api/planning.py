@@ -13,6 +13,7 @@ from meshwright.api.asking import Asked, Options, ask, axes_of, practice
 from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
+from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption
 from meshwright.job.spec import Execution
@@ -110,12 +111,16 @@ def _layout(answer: Estimate) -> Layout:
 
 
 def _findings(asked: Asked, layout: Layout, execution: Execution, pipeline: str) -> tuple[Finding, ...]:
+    return findings_of(asked.question, layout, execution, pipeline)
+
+
+def findings_of(
+    question: Question, layout: Layout, execution: Execution, pipeline: str
+) -> tuple[Finding, ...]:
     """What the rules say of a layout; `pipeline` is its layout string where it is not Megatron's even one."""
-    question = asked.question
     said = {"pipeline_model_parallel_layout": pipeline} if pipeline else {}
     view = View.of(
-        said,
-        framework=question.stack.framework, version=question.stack.framework_version,
+        said, framework=question.stack.framework, version=question.stack.framework_version,
         release=question.stack.release, layout=layout, model=question.model, cluster=question.cluster,
         job=question.job, execution=execution,
     )  # fmt: skip

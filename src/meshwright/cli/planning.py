@@ -95,6 +95,9 @@ def estimate(
             help="take everything from the JSON of a plan or estimate (- for standard input)",
         ),
     ] = "",
+    batch: Annotated[str, typer.Option("--batch", help="CSV table of runs; one prediction a row")] = "",
+    settings: Annotated[str, typer.Option("--settings", help="their settings, joined by id")] = "",
+    out: Annotated[str, typer.Option("--out", help="CSV file for the predictions of --batch")] = "",
     draw: Annotated[bool, typer.Option("--draw", help="draw which layers each pipeline rank holds")] = False,
     as_json: JsonFlag = False,
     said: dict[str, Any],
@@ -103,6 +106,9 @@ def estimate(
     import meshwright as mw
     from meshwright.cli.reading import read_answer, read_cluster, read_options
 
+    if batch:
+        _batch(batch, settings, out)
+        return
     if source:
         answer = mw.estimate_again(read_answer(source))
     else:
@@ -111,6 +117,19 @@ def estimate(
 
     _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw), as_json)
     raise typer.Exit(0 if answer.fits else 1)
+
+
+def _batch(runs: str, settings: str, out: str) -> None:
+    """A prediction for every row of a table."""
+    from pathlib import Path
+
+    from meshwright.api.batch import write_batch
+    from meshwright.errors import QuestionError
+
+    if not out:
+        raise QuestionError("say where the predictions go: --out predictions.csv")
+    number = write_batch(Path(runs), Path(out), Path(settings) if settings else None)
+    typer.echo(f"{number} rows written to {out}")
 
 
 def models(

@@ -71,7 +71,7 @@ def find(name: str) -> Model:
     >>> find("meta-llama/Meta-Llama-3.1-70B").name
     'llama-3.1-70b'
     """
-    row = _rows()[resolve(name)]
+    row = _every_row()[resolve(name)]
     if UNDESCRIBED in row:
         raise QuestionError(
             f"the catalog has figures but no layer description for {row['name']} ({row[UNDESCRIBED]})"
@@ -128,11 +128,18 @@ def _rows() -> Mapping[str, Mapping[str, Any]]:
 
 
 @cache
+def _every_row() -> Mapping[str, Mapping[str, Any]]:
+    """The catalog and the models beside it: those of published runs, found by name but not listed."""
+    beside = load_json("meshwright.model", "beside.json")["models"]
+    return MappingProxyType({**{row["name"]: row for row in beside}, **_rows()})
+
+
+@cache
 def _index() -> Mapping[str, tuple[str, ...]]:
     """Key -> names. Full names and aliases win; shortened names count where nobody owns the key."""
     owned: dict[str, list[str]] = {}
     short: dict[str, list[str]] = {}
-    for row in _rows().values():
+    for row in _every_row().values():
         for spelling in (row["name"], row.get("hugging_face_id"), *row.get("aliases", ())):
             if spelling:
                 _add(owned, key_of(spelling), row["name"])

@@ -78,6 +78,8 @@ def collect(
         options["planned"] = True
     if layout is not None:
         options |= layout_options(layout)
+        if layout.tp == 1:  # there is nothing to overlap, and the frameworks switch it off
+            options["tp_comm_overlap"] = False
     return options
 
 

@@ -1,0 +1,99 @@
+"""`write` and `convert`: a plan, or somebody's config, in a framework's language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, with_options
+
+To = Annotated[
+    str, typer.Option("--to", help="framework to write for; `--to list` names them", show_default=False)
+]
+Out = Annotated[str, typer.Option("--out", help="folder for the files (default: print them)")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(write)
+    app.command()(convert)
+
+
+@with_options(JOB, LAYOUT, EXECUTION, MODEL, CLUSTER)
+def write(
+    model: Annotated[
+        str, typer.Argument(help="catalog name, Hugging Face id, or path", show_default=False)
+    ] = "",
+    *,
+    to: To = "",
+    gpus: Annotated[str, typer.Option("--gpus", help="for example 256xH100", show_default=False)] = "",
+    source: Annotated[str, typer.Option("--from", help="the JSON of a plan or estimate")] = "",
+    out: Out = "",
+    said: dict[str, Any],
+) -> None:
+    """A plan in the language of a framework: the best one, or the layout whose degrees are given."""
+    import meshwright as mw
+    from meshwright.cli.reading import read_answer, read_cluster, read_options
+    from meshwright.errors import LayoutError
+
+    if _listed(to):
+        return
+    if source:
+        answer = mw.estimate_again(read_answer(source))
+    elif any(name in said for name in ("tp", "pp", "cp", "ep")):
+        answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))
+    else:
+        best = mw.plan(model, read_cluster(gpus, said), read_options(said), top=1).best
+        if best is None:
+            raise LayoutError("no layout is legal for this model, these GPUs and this batch")
+        answer = best
+    _deliver(mw.write(answer, to), out)
+
+
+def convert(
+    file: Annotated[str, typer.Argument(help="launch script or config", show_default=False)],
+    to: To = "",
+    out: Out = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable")
+    ] = None,
+    arg: Annotated[list[str] | None, typer.Option("--arg", help="N=VALUE of a script's argument")] = None,
+) -> None:
+    """Somebody's launch script or config in another framework's language."""
+    import meshwright as mw
+    from meshwright.cli.reading import numbered, pairs
+
+    if _listed(to):
+        return
+    given, arguments = pairs("--env", env or []), numbered("--arg", arg or [])
+    _deliver(mw.convert(file, to, environment=given, arguments=arguments), out)
+
+
+def _listed(to: str) -> bool:
+    """Print the frameworks when they are asked for."""
+    import meshwright as mw
+    from meshwright.errors import QuestionError
+
+    if to == "list":
+        typer.echo("\n".join(mw.framework_names()))
+        return True
+    if not to:
+        raise QuestionError(f"say which framework: --to one of {', '.join(mw.framework_names())}")
+    return False
+
+
+def _deliver(files: Mapping[str, str], out: str) -> None:
+    """Print the files, or write them into a folder."""
+    if out:
+        from meshwright.api.writing import save
+
+        for path in save(files, Path(out)):
+            typer.echo(str(path))
+        return
+    for number, (name, text) in enumerate(files.items()):
+        if len(files) > 1:
+            typer.echo(f"{'' if number == 0 else chr(10)}# ---- {name} ----")
+        typer.echo(text.rstrip("\n"))
