@@ -39,6 +39,7 @@ def estimate_batch(
 
 def _row(run: Run) -> dict[str, object]:
     try:
+        run.layout.check_world(run.question.cluster.world)  # what cannot be divided cannot be priced
         table = run.table()
         uneven = run.question.model.num_layers % (run.layout.pp * run.layout.vpp) != 0
         pipeline = table.splits.layouts[0] if uneven or run.pipeline is not None else ""
