@@ -10,6 +10,7 @@ from meshwright.errors import QuestionError
 from meshwright.frameworks import extra_rules
 from meshwright.frameworks.memory_check import memory_findings
 from meshwright.frameworks.reading import Reading, Source, Value
+from meshwright.frameworks.sane import sane, sane_launcher
 from meshwright.frameworks.spelling import short_names, table
 from meshwright.frameworks.view import Beside, view_of, with_given
 from meshwright.layout.rules import Finding, Undecided, View, examine, rule
@@ -144,7 +145,7 @@ def _has_expert_grid(view: View) -> bool:
 def check_reading(reading: Reading, beside: Beside | None = None) -> CheckResult:
     """Every rule, the launcher's traps and memory, against one run."""
     beside = beside or Beside()
-    reading = with_given(reading, beside)
+    reading = sane_launcher(sane(with_given(reading, beside)))
     view = view_of(reading, beside)
     titan = reading.framework == "torchtitan"
     found = [] if titan else [_weighed(f, reading) for f in examine(view).findings]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -111,6 +112,8 @@ class Resolver:
         elif name in ("max", "min") and numbers:
             result = max(numbers) if name == "max" else min(numbers)
         else:
+            raise Open((f"${{{name}:{rest[:40]}}}",))
+        if not math.isfinite(result):
             raise Open((f"${{{name}:{rest[:40]}}}",))
         return int(result) if float(result).is_integer() and abs(result) < 2**53 else result
 

@@ -183,8 +183,10 @@ def plan_from(reading: Reading) -> Plan:
     The degrees are the effective ones: an expert tensor size that one framework takes from TP and the
     next sets to 1 is written out.
     """
+    from meshwright.frameworks.sane import sane, sane_launcher
     from meshwright.frameworks.view import model_of, view_of
 
+    reading = sane_launcher(sane(reading))
     view = view_of(reading)
     options = {name: value.value for name, value in reading.options.items() if value.value is not None}
     for name in SPELLED_DIFFERENTLY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -55,8 +56,8 @@ def plain_value(word: str) -> Plain:
     text = word.strip()
     if WHOLE.fullmatch(text):
         return int(text.replace("_", ""))
-    if DECIMAL.fullmatch(text):
-        return float(text)
+    if len(text) < 40 and DECIMAL.fullmatch(text):
+        return finite(text)
     lowered = text.lower()
     if lowered in TRUE or lowered in FALSE:
         return lowered in TRUE
@@ -71,12 +72,18 @@ def plain_value(word: str) -> Plain:
     return text
 
 
+def finite(text: str) -> Plain:
+    """A decimal number; the text itself where it is beyond any float."""
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
 def typed(word: str, kind: str) -> Plain:
     """A command-line word as the type that its argument declares; text where it does not fit."""
     if kind == "int" and WHOLE.fullmatch(word.strip()):
         return int(word.replace("_", ""))
-    if kind == "float" and DECIMAL.fullmatch(word.strip()):
-        return float(word)
+    if kind == "float" and len(word) < 40 and DECIMAL.fullmatch(word.strip()):
+        return finite(word)
     if kind == "bool":
         return word.strip().lower() in TRUE | {"1"}
     if kind == "str" and word.strip()[:2] in ("[0", "[1", "([") and (items := layer_list(word)) is not None:

@@ -77,9 +77,10 @@ def _fill(shell: Shell, script: Script, node: Node, array: Array) -> None:
             key = expander.one(raw.slice(1, cut)).plain
             array.items[key] = expander.one(raw.slice(cut + 2, len(raw)))
             continue
-        for word in expander.words(raw):
-            array.append(word)
-        shell.budget.spend(1 + len(array.items) // 64)
+        words = expander.words(raw)
+        if words:
+            array.extend(words)
+        shell.budget.spend(1 + len(words) + len(array.items) // 64)
 
 
 def declaration(shell: Shell, script: Script, node: Node) -> Status:

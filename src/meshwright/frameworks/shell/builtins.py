@@ -59,7 +59,7 @@ def restore(state: State, saved: Mapping[str, Variable | None]) -> None:
 def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
     """A program: record it, or go into the shell it would start."""
     inner = launchers.inner_shell([word.plain for word in words])
-    if inner is None or shell.depth > 20:
+    if inner is None or shell.nesting > 10:
         mark = words[0].mark
         shell.output.append(shell.unknowns.text({shell.unknowns.shown(words[0])[:60]}, mark))
         return shell.launch(words, prefix)

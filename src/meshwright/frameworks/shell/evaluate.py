@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Status = int | None
 MAX_LAUNCHES = 2000
+MAX_NESTING = 16
+"""Scripts and substitutions inside each other."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Shell:
     why: set[str] = field(default_factory=set)
     """Inputs that left the last condition open."""
     depth: int = 0
+    nesting: int = 0
     directives: dict[str, Text] = field(default_factory=dict)
     unsure: int = 0
     """How many unknown conditions stand around the current statement."""
@@ -88,20 +91,20 @@ class Shell:
             self.problems.append(Problem("the script is nested too deeply; reading stopped"))
 
     def run_text(self, text: Text) -> Status:
-        """Evaluate script text in the current state."""
-        self.depth += 1
+        """Evaluate script text in the current state; scripts inside scripts end at a few levels."""
+        self.budget.spend(1, len(text))
+        if self.nesting >= MAX_NESTING:
+            self.problems.append(Problem("scripts call each other too deeply", file=text.mark.file))
+            return None
+        self.nesting += 1
         try:
-            if self.depth > 24:
-                raise RecursionError("scripts call each other too deeply")
-            self.budget.spend(1, len(text))
-            try:
-                script = parse(text)
-            except TooLong as reason:
-                self.problems.append(Problem(f"a script could not be read: {reason}", file=text.mark.file))
-                return None
+            script = parse(text)
             return self.statements(script, script.root.children)
+        except TooLong as reason:
+            self.problems.append(Problem(f"a script could not be read: {reason}", file=text.mark.file))
+            return None
         finally:
-            self.depth -= 1
+            self.nesting -= 1
 
     def expander(self) -> Expander:
         return Expander(self.state, self.unknowns, self.budget, self.substitute)

@@ -19,11 +19,15 @@ def read_plain(path: str | Path, limit: int = MAX_FILE) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError):
         return None
-    with os.fdopen(descriptor, "rb") as handle:
-        status = os.fstat(handle.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
             return None
-        data = handle.read(limit + 1)
+        data = os.read(descriptor, limit + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
     if len(data) > limit or b"\0" in data[:4096]:
         return None
     return data.decode("utf-8", "replace")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from meshwright.frameworks.shell.text import NOWHERE, Mark, Text, Unknowns
+from meshwright.frameworks.shell.text import NOWHERE, Text, Unknowns
 
 MAX_VALUE = 1 << 20
 """Longest value of a variable [characters]."""
+MAX_ITEMS = 20_000
+"""Most items of an array."""
 
 
 class OutOfBudget(Exception):  # noqa: N818 - a limit was met; the caller turns it into an answer
@@ -23,15 +26,14 @@ class Budget:
     characters: int = 32 << 20
     depth: int = 60
     deadline: float = field(default_factory=lambda: time.monotonic() + 5.0)
+    calls: int = 0
 
     def spend(self, steps: int = 1, characters: int = 0) -> None:
         self.steps -= steps
         self.characters -= characters
-        if (
-            self.steps < 0
-            or self.characters < 0
-            or (self.steps % 64 == 0 and time.monotonic() > self.deadline)
-        ):
+        self.calls += 1
+        late = self.calls % 64 == 0 and time.monotonic() > self.deadline
+        if self.steps < 0 or self.characters < 0 or late:
             raise OutOfBudget
 
 
@@ -46,8 +48,14 @@ class Array:
         return Array(dict(self.items), self.associative)
 
     def append(self, text: Text) -> None:
+        self.extend([text])
+
+    def extend(self, texts: Iterable[Text]) -> None:
         last = max((int(key) for key in self.items if key.isdigit()), default=-1)
-        self.items[str(last + 1)] = text
+        for number, text in enumerate(texts, last + 1):
+            self.items[str(number)] = text
+        if len(self.items) > MAX_ITEMS:
+            raise OutOfBudget
 
     @property
     def keys(self) -> list[str]:
@@ -165,12 +173,11 @@ def _as_array(value: Variable | None) -> Array:
 
 def _merged_lists(one: Array, two: Array, names: frozenset[str], unknowns: Unknowns) -> Array:
     """The common beginning of two lists, then one unknown word for what differs."""
-    common = Array()
-    mark: Mark = NOWHERE
+    same: list[Text] = []
     for left, right in zip(one.values, two.values, strict=False):
         if left.plain != right.plain:
             break
-        common.append(left)
-        mark = left.mark
-    common.append(unknowns.text(names, mark))
+        same.append(left)
+    common = Array()
+    common.extend([*same, unknowns.text(names, same[-1].mark if same else NOWHERE)])
     return common

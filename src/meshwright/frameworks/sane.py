@@ -1,0 +1,102 @@
+"""Values that no framework takes: numbers that are none, degrees of 0. Each becomes a note, not a crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from meshwright.frameworks.reading import Note, Plain, Reading, Unknown, Value
+from meshwright.frameworks.spelling import arguments, canonical, short_names
+
+LARGEST = 10_000_000
+"""Beyond this, a degree, width or batch is a typing error."""
+
+
+@cache
+def whole_options() -> frozenset[str]:
+    """Options whose value is a whole number."""
+    rows = arguments().values()
+    return frozenset(canonical(row[0], None)[0] for row in rows if row[1:] == ["value", "int"])
+
+
+@cache
+def positive_options() -> frozenset[str]:
+    """Options that are counts of something: at least 1."""
+    sizes = {
+        name for name in whole_options() if name.endswith(("_size", "_heads", "_groups", "_rank", "_dim"))
+    }
+    counts = {"num_layers", "seq_length", "num_moe_experts", "moe_router_topk", "recompute_num_layers"}
+    return (frozenset(short_names().values()) | sizes | counts) - {"sequence_parallel"}
+
+
+def sane(reading: Reading) -> Reading:
+    """The reading without impossible values, each with a note on what is wrong."""
+    options: dict[str, Value] = {}
+    notes: list[Note] = []
+    unknowns: list[Unknown] = []
+    for name, value in reading.options.items():
+        plain = whole(value.value) if name in whole_options() else value.value
+        wrong = trouble(name, plain)
+        if wrong is None:
+            options[name] = value if plain is value.value else Value(plain, value.source)
+            continue
+        notes.append(
+            Note(
+                id="impossible-value",
+                severity="error",
+                message=wrong,
+                fix=f"a whole number for {name}",
+                line=value.line,
+            )
+        )
+        unknowns.append(Unknown(option=name, needs=(), how=f"give a number for {name}", line=value.line))
+    if not notes and all(options[name] is reading.options[name] for name in options):
+        return reading
+    return replace(
+        reading, options=options, notes=(*reading.notes, *notes), unknowns=(*reading.unknowns, *unknowns)
+    )
+
+
+def whole(value: Plain) -> Plain:
+    """`4.0` as 4; everything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def trouble(name: str, value: Plain) -> str | None:
+    """What is wrong with a value, None where nothing is."""
+    shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
+    if (
+        name in whole_options()
+        and value is not None
+        and (isinstance(value, bool) or not isinstance(value, int))
+    ):
+        return f"{name} is {shown}; it must be a whole number"
+    if (
+        name not in positive_options()
+        or value is None
+        or not isinstance(value, int)
+        or isinstance(value, bool)
+    ):
+        return None
+    if not 1 <= value <= LARGEST:
+        return f"{name} is {shown}; it lies between 1 and {LARGEST:,}"
+    return None
+
+
+def sane_launcher(reading: Reading) -> Reading:
+    """The reading without numbers of nodes and GPUs that cannot be."""
+    launcher, notes = reading.launcher, []
+    for field, what in (("nodes", "nodes"), ("gpus_per_node", "GPUs a node"), ("world", "GPUs")):
+        value: Value | None = getattr(launcher, field)
+        number = value.value if value is not None else 1
+        if not isinstance(number, int) or not 1 <= number <= LARGEST:
+            notes.append(
+                Note(
+                    id="impossible-value",
+                    severity="error",
+                    message=f"{str(number)[:40]} {what}; there must be between 1 and {LARGEST:,}",
+                    line=value.line if value else None,
+                )
+            )
+            launcher = replace(launcher, **{field: None, "world": None})
+    return replace(reading, launcher=launcher, notes=(*reading.notes, *notes)) if notes else reading
