@@ -18,7 +18,7 @@ FULL = Recompute(granularity="full", num_layers=1)
 
 
 def test_the_state_of_the_guides_70b_example_is_39_4_gb(ask):
-    """TP4 PP4 DP4 with the distributed optimizer: 70e9 / 16 * (6 + 12/4) bytes, on average over the stages."""
+    """TP4 PP4 DP4 with the distributed optimizer: 70e9 / 16 * (6 + 12/4) bytes, the mean of the stages."""
     asked = ask("llama-3-70b", "64xH100", Layout(tp=4, pp=4, sp=True), batch=256)
     states = [asked.state(stage) for stage in range(4)]
     of_70_billion = np.mean(states) * 70 / 70.55
@@ -67,9 +67,7 @@ def test_recompute_of_fused_attention_raises_the_peak_of_qwen3_30b(ask, modules,
     """16 H100, all-to-all, bf16. Source: Megatron-Bridge pull request 3880 (decimal GB)."""
     granularity = "selective" if modules else "none"
     execution = Execution(recompute=Recompute(granularity=granularity, modules=modules))
-    asked = ask(
-        "qwen3-30b-a3b", "16xH100", Layout(ep=16), batch=1024, execution=execution, grad_dtype="bf16"
-    )
+    asked = ask("qwen3-30b-a3b", "16xH100", Layout(ep=16), batch=1024, execution=execution, grad_dtype="bf16")
     assert asked.memory.allocated[0, 0] / GB == pytest.approx(measured, rel=0.01)
 
 
@@ -125,7 +123,9 @@ def test_the_mtp_module_brings_a_second_embedding(ask):
     from meshwright.layout.pipeline import PipelineLayout
 
     pipeline = PipelineLayout.parse("Et*4|(t*4|)*14tmL", 16)
-    asked = ask("deepseek-v3", "1024xH100", Layout(tp=2, pp=16, ep=64, sp=True), batch=8192, pipeline=pipeline)
+    asked = ask(
+        "deepseek-v3", "1024xH100", Layout(tp=2, pp=16, ep=64, sp=True), batch=8192, pipeline=pipeline
+    )
     copy = 129280 * 7168 // 2
     layer = float(asked.memory.parameters[0, 1]) / 4
     last = float(asked.memory.parameters[0, 15])

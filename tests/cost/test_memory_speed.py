@@ -40,7 +40,9 @@ def table(question: Question) -> LayoutTable:
 
 def test_100_000_layouts_take_less_than_a_second():
     question = Question(
-        model=find("deepseek-v3"), cluster=parse_cluster("2048xH100"), job=Job(seq_length=4096, global_batch=16384)
+        model=find("deepseek-v3"),
+        cluster=parse_cluster("2048xH100"),
+        job=Job(seq_length=4096, global_batch=16384),
     )
     layouts = table(question)
     view = distinct_stages(layouts.splits)

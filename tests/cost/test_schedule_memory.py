@@ -61,7 +61,8 @@ def test_a_timeline_rises_in_the_warm_up_and_ends_where_it_began(ask):
     asked = ask("llama-3-8b", "8xH100", Layout(pp=4), batch=32)
     line = timeline(asked.question, asked.table, asked.view, stage=0)
     assert len(line) == 2 * 16
-    assert line.phase[:3] == ("warm-up",) * 3 and line.phase[-3:] == ("cool-down",) * 3
+    assert line.phase[:3] == ("warm-up",) * 3
+    assert line.phase[-3:] == ("cool-down",) * 3
     assert (np.diff(line.held[:4]) > 0).all()
     assert line.held[-1] == pytest.approx(line.floor)
     assert sorted(line.microbatch[line.forward].tolist()) == list(range(16))
@@ -111,7 +112,8 @@ def test_the_longest_sequence_is_the_last_that_fits(ask):
     layout, execution = Layout(tp=8, pp=4, sp=True), Execution(recompute=Recompute(granularity="full"))
     asked = ask("llama-3-70b", "64xH100", layout, execution=execution)
     limit = longest_sequence(asked.question, asked.table)
-    assert limit.fits % (128 * 8) == 0 and limit.fits <= limit.may_fit
+    assert limit.fits % (128 * 8) == 0
+    assert limit.fits <= limit.may_fit
 
     def verdict(seq: int) -> str:
         return str(ask("llama-3-70b", "64xH100", layout, seq=seq, execution=execution).memory.verdicts()[0])
@@ -129,7 +131,8 @@ def test_the_largest_micro_batch_is_the_last_that_fits(ask):
         return str(ask("llama-3-8b", "8xH100", layout, batch=64 * mbs).memory.verdicts()[0])
 
     assert limit.fits > 1
-    assert verdict(limit.fits) == "fits" and verdict(limit.fits + 1) != "fits"
+    assert verdict(limit.fits) == "fits"
+    assert verdict(limit.fits + 1) != "fits"
 
 
 def test_nothing_fits_where_the_state_alone_does_not(ask):
@@ -139,8 +142,8 @@ def test_nothing_fits_where_the_state_alone_does_not(ask):
 
 def test_an_uneven_layout_is_priced_with_its_own_stages(ask):
     """8 layers as 1, 2, 2, 3: the last stage is the heaviest, not the average one."""
-    from meshwright.planner.batch import with_layers
     from meshwright.model.catalog import find
+    from meshwright.planner.batch import with_layers
 
     pipeline = PipelineLayout.first_last(8, 4, first=1, last=3)
     model = with_layers(find("llama-3-8b"), 8)

@@ -89,8 +89,11 @@ class Flight:
 
     def total(self, counts: Floats, per_block: Floats | Ints, keys: Keys) -> Floats:
         """Sum over the blocks of a stage. [F, D, K] x [Q, K] -> [N, D]"""
-        rows = np.asarray(per_block, dtype=np.float64)[keys.of_row]
-        return np.asarray(np.matmul(counts[self.of_row], rows[:, :, None])[:, :, 0])
+        found = np.zeros((len(self.of_row), counts.shape[1]))
+        for kind in np.flatnonzero(counts.any(axis=(0, 1)) & per_block.any(axis=0)).tolist():
+            value = per_block[keys.of_row, kind][:, None]
+            found += counts[self.of_row, :, kind] * value
+        return found
 
     def largest(self, where: Bools, per_block: Floats, keys: Keys) -> Floats:
         """Largest value among the kinds that are there. [F, D, K], [Q, K] -> [N, D]; 0 where there is none"""

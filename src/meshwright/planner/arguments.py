@@ -18,8 +18,9 @@ from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model.spec import Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe
 
 Args = Mapping[str, Any]
+MOST_LAYERS = 10_000
 VOCABULARY = {"gpt": 50257, "bert": 30522, "t5": 28996}
-"""Vocabularies that Megatron-LM's examples use: GPT-2's byte pairs, BERT's word pieces, lower and mixed case."""
+"""Vocabularies of Megatron-LM's examples: GPT-2's byte pairs, BERT's word pieces in lower and mixed case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class Arguments:
             return default
         try:
             return int(float(value))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise QuestionError(f"--{name} is {str(value)[:40]!r}; it must be a whole number") from None
 
     def number(self, name: str, default: float) -> float:
@@ -96,6 +97,8 @@ class Arguments:
         layers = self.whole("num-layers", self.whole("encoder-num-layers", 0))
         if not hidden or not layers:
             raise QuestionError("the arguments state no --hidden-size or no --num-layers")
+        if layers > MOST_LAYERS:
+            raise QuestionError(f"--num-layers is {layers:,}; at most {MOST_LAYERS:,} are read")
         mixer = self.mixer(hidden)
         kinds, pattern = self.layers(layers, mixer)
         rope = self.word("position-embedding-type", "learned_absolute") != "learned_absolute"
@@ -346,8 +349,8 @@ def frequency(text: str, layers: int) -> tuple[int, ...]:
     pattern: list[int] = []
     for values, times in re.findall(r"\[([\d,\s]+)\](?:\s*\*\s*(\d+))?", text):
         numbers = [int(value) for value in re.findall(r"\d+", values)]
-        if len(pattern) + len(numbers) * int(times or 1) > 10_000:
-            raise QuestionError("--moe-layer-freq names more than 10,000 layers")
+        if len(pattern) + len(numbers) * int(times or 1) > MOST_LAYERS:
+            raise QuestionError(f"--moe-layer-freq names more than {MOST_LAYERS:,} layers")
         pattern += numbers * int(times or 1)
     if len(pattern) != layers:
         raise LayoutError(f"--moe-layer-freq {text} names {len(pattern)} layers and the model has {layers}")

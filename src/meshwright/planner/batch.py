@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster
@@ -26,7 +26,7 @@ from meshwright.cost.question import Question
 from meshwright.cost.stages import all_stages
 from meshwright.errors import MeshwrightError, QuestionError
 from meshwright.job.defaults import default_job
-from meshwright.job.spec import Execution, Job, Precision, Recompute, Stack
+from meshwright.job.spec import Execution, Recompute, Stack
 from meshwright.job.stacks import default_execution
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
@@ -35,9 +35,19 @@ from meshwright.model.catalog import find
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row
 from meshwright.planner.arguments import Setup, setup_from_arguments
+from meshwright.planner.batch_flags import (
+    Row,
+    execution_of,
+    hints,
+    job_of,
+    precision_of,
+    said,
+    says_recompute,
+    whole,
+)
 
-Row = Mapping[str, str]
 MOST_ROWS = 100_000
+MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +77,8 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             csv.field_size_limit(10_000_000)
-            rows = [dict(row) for row, _ in zip(csv.DictReader(file), range(MOST_ROWS + 1), strict=False)]
+            lines = zip(csv.DictReader(file), range(MOST_ROWS + 1), strict=False)
+            rows = [{name: cell or "" for name, cell in row.items() if name} for row, _ in lines]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise QuestionError(f"{path} cannot be read as a CSV table: {error}") from None
     if len(rows) > MOST_ROWS:
@@ -99,8 +110,8 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
     model = _model(row, models or {})
     layout, pipeline = _layout(row, model, settings or {})
     cluster = _cluster(row, layout)
-    precision = _precision(row, settings or {}, cluster)
-    task = said(row, "task") or ("lora" if re.search(r"\blora\b", _hints(row)) else "pretrain")
+    precision = precision_of(row, settings or {})
+    task = said(row, "task") or ("lora" if re.search(r"\blora\b", hints(row)) else "pretrain")
     job, _ = default_job(
         [model.name],
         cluster.gpu,
@@ -108,31 +119,20 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
         task=task,  # type: ignore[arg-type]
         precision=precision,
         max_position=model.max_position,
-        seq_length=_whole(row, "seq_len"),
-        global_batch=_whole(row, "gbs") or layout.mbs * layout.dp(cluster.world) * (_whole(row, "ga") or 1),
+        seq_length=whole(row, "seq_len"),
+        global_batch=whole(row, "gbs") or layout.mbs * layout.dp(cluster.world) * (whole(row, "ga") or 1),
     )
     bridge = "bridge" in row.get("framework", "") or "nemo" in row.get("framework", "")
     stack = Stack(framework="megatron-bridge" if bridge else "megatron-lm")
-    execution = _execution(
+    execution = execution_of(
         row, settings or {}, default_execution(stack, cluster.gpu, model.is_moe, precision)
     )
-    if "optimizer_offload" in _hints(row) and (share := re.search(r"opt(\d+)", _hints(row))):
+    if "optimizer_offload" in hints(row) and (share := re.search(r"opt(\d+)", hints(row))):
         execution = replace(execution, optimizer_offload=int(share.group(1)) / 100)
-    job = _job(job, row, settings or {})
+    job = job_of(job, row, settings or {})
     question = Question(model=model, cluster=cluster, job=job, stack=stack)
     run = Run(id=name, question=question, layout=layout, execution=execution, pipeline=pipeline)
-    return run if _says_recompute(row, settings or {}) else lightest_that_fits(run)
-
-
-def _says_recompute(row: Row, settings: Row) -> bool:
-    columns = (
-        "recompute_granularity",
-        "recompute_modules",
-        "recompute_num_layers",
-        "cpu_offloading_num_layers",
-    )
-    stated = any(said(settings, name) for name in columns)
-    return stated or bool(said(row, "recompute")) or bool(_noted_recompute(row))
+    return run if says_recompute(row, settings or {}) else lightest_that_fits(run)
 
 
 def lightest_that_fits(run: Run) -> Run:
@@ -149,32 +149,14 @@ def lightest_that_fits(run: Run) -> Run:
     return run
 
 
-def said(row: Row, name: str) -> str:
-    """A cell, empty where it is missing or a question mark."""
-    value = (row.get(name) or "").strip()
-    return "" if value in ("?", "-", "None", "none", "nan") else value
-
-
-def _whole(row: Row, name: str) -> int | None:
-    text = said(row, name)
-    if not text:
-        return None
-    try:
-        return int(float(text))
-    except ValueError:
-        raise QuestionError(f"column {name} is {text[:40]!r}; it must be a whole number") from None
-
-
-def _hints(row: Row) -> str:
-    return " ".join(row.get(name) or "" for name in ("other_settings", "notes", "precision", "model")).lower()
-
-
 def _from_arguments(name: str, row: Row) -> Run:
     try:
-        given: dict[str, Any] = json.loads(row["args_json"])
+        given = json.loads(row["args_json"])
     except json.JSONDecodeError as error:
         raise QuestionError(f"args_json of {name} is not JSON: {error}") from None
-    vocab = _whole(row, "vocab")
+    if not isinstance(given, dict):
+        raise QuestionError(f"args_json of {name} is no JSON object")
+    vocab = whole(row, "vocab")
     names = f"{row.get('model', '')} {row.get('test_case', '')} {row.get('model_family', '')}".lower()
     program = "bert" if "bert" in names else "gpt"
     return _run(name, row, setup_from_arguments(given, vocab=vocab, program=program))
@@ -197,7 +179,8 @@ def _arguments_of_columns(row: Row) -> dict[str, Any]:
         "query_groups": "num-query-groups", "ffn": "ffn-hidden-size", "experts": "num-experts",
         "topk": "moe-router-topk", "seq_len": "seq-length", "vocab": "vocab-size", "mbs": "micro-batch-size",
         "gbs": "global-batch-size", "tp": "tensor-model-parallel-size", "pp": "pipeline-model-parallel-size",
-        "cp": "context-parallel-size", "ep": "expert-model-parallel-size", "etp": "expert-tensor-parallel-size",
+        "cp": "context-parallel-size", "ep": "expert-model-parallel-size",
+        "etp": "expert-tensor-parallel-size",
         "dispatcher": "moe-token-dispatcher-type", "recompute": "recompute-granularity",
         "recompute_modules": "recompute-modules", "fp8_recipe": "fp8-recipe", "fp8": "fp8-format",
         "transformer_impl": "transformer-impl", "attention_backend": "attention-backend",
@@ -206,7 +189,7 @@ def _arguments_of_columns(row: Row) -> dict[str, Any]:
     given: dict[str, Any] = {name: row[column] for column, name in names.items() if said(row, column)}
     given["group-query-attention"] = bool(said(row, "query_groups"))
     given["bf16"] = True
-    chunks = _whole(row, "vp")
+    chunks = whole(row, "vp")
     if chunks and "CI" in row.get("framework", "CI"):
         given["num-layers-per-virtual-pipeline-stage"] = chunks
     elif chunks:
@@ -226,7 +209,7 @@ def _model(row: Row, models: Mapping[str, Model]) -> Model:
         raise QuestionError("the row names no model")
     model = models.get(name) or find(WORDS_BESIDE_A_NAME.sub(" ", name).strip())
     cut = re.search(r"\(L=(\d+)\)|-proxyL(\d+)", f"{name} {row.get('model_key', '')}")
-    layers = _whole(row, "layers") or (int(cut.group(1) or cut.group(2)) if cut else None)
+    layers = whole(row, "layers") or (int(cut.group(1) or cut.group(2)) if cut else None)
     return with_layers(model, layers) if layers and layers != model.num_layers else model
 
 
@@ -239,6 +222,8 @@ WORDS_BESIDE_A_NAME = re.compile(
 
 def with_layers(model: Model, layers: int) -> Model:
     """The model cut to `layers` layers, or grown with more of its last kind."""
+    if layers > MOST_LAYERS:
+        raise QuestionError(f"{layers:,} layers; at most {MOST_LAYERS:,} are read")
     pattern = (model.pattern + (model.pattern[-1],) * max(layers - model.num_layers, 0))[:layers]
     used = sorted({*pattern, *model.mtp})
     return replace(
@@ -250,10 +235,10 @@ def with_layers(model: Model, layers: int) -> Model:
 
 
 def _cluster(row: Row, layout: Layout) -> Cluster:
-    """The row's GPUs; where no number is given, its data parallel size, or whole nodes that the layout fills."""
+    """The row's GPUs; where no number is given, those of its data parallel size, or whole nodes."""
     kind = re.sub(r"\(.*?\)|\?.*", "", said(row, "gpu") or "H100").strip()
     gpu, memory = _gpu(kind)
-    world = _whole(row, "gpus") or (_whole(row, "dp") or 0) * layout.pp * layout.dense_grid
+    world = whole(row, "gpus") or (whole(row, "dp") or 0) * layout.pp * layout.dense_grid
     if not world:
         step = math.lcm(layout.min_gpus, find_gpu(gpu).gpus_per_node)
         world = step if step <= 8 * layout.min_gpus else layout.min_gpus
@@ -278,16 +263,16 @@ def _gpu(kind: str) -> tuple[str, float | None]:
 
 def _layout(row: Row, model: Model, settings: Row) -> tuple[Layout, PipelineLayout | None]:
     degrees = ("tp", "pp", "cp", "ep", "fsdp", "sharding")
-    if not any(said(row, name) for name in degrees) and (_whole(row, "gpus") or 1) > 1:
+    if not any(said(row, name) for name in degrees) and (whole(row, "gpus") or 1) > 1:
         raise QuestionError(f"the row states no layout (none of {', '.join(degrees)})")
-    tp, pp, vpp = (_whole(row, name) or 1 for name in ("tp", "pp", "vp"))
+    tp, pp, vpp = (whole(row, name) or 1 for name in ("tp", "pp", "vp"))
     pp, vpp = max(pp, 1), max(vpp, 1)
     if vpp > 1 and pp == 1:
         vpp = 1
-    ep = _whole(row, "ep") or 1 if model.is_moe else 1
+    ep = whole(row, "ep") or 1 if model.is_moe else 1
     layout = Layout(
-        tp=tp, pp=pp, vpp=vpp, cp=_whole(row, "cp") or 1, ep=ep, mbs=_whole(row, "mbs") or 1,
-        etp=_whole(row, "etp") or _whole(settings, "expert_tensor_parallel_size") or 1, sp=tp > 1,
+        tp=tp, pp=pp, vpp=vpp, cp=whole(row, "cp") or 1, ep=ep, mbs=whole(row, "mbs") or 1,
+        etp=whole(row, "etp") or whole(settings, "expert_tensor_parallel_size") or 1, sp=tp > 1,
     )  # fmt: skip
     text = said(settings, "pipeline_layout")
     mtp = len(model.mtp)
@@ -301,128 +286,3 @@ def _layout(row: Row, model: Model, settings: Row) -> tuple[Layout, PipelineLayo
     if default_pipeline(model, pp, vpp) is None and pp > 1:
         raise QuestionError(f"{model.num_layers} layers have no split over pp {pp} x vpp {vpp}")
     return layout, None
-
-
-def _precision(row: Row, settings: Row, cluster: Cluster) -> Precision:
-    preset, text = said(settings, "mixed_precision_preset"), said(row, "precision").lower()
-    for words, name in (
-        ("mxfp8", "mxfp8"), ("nvfp4", "nvfp4"), ("fp8_current", "fp8-current"), ("fp8_subchannel", "fp8-block"),
-    ):  # fmt: skip
-        if words in preset or words in text:
-            return name  # type: ignore[return-value]
-    if "fp4" in text:
-        return "nvfp4"
-    if "fp8" in text:
-        current = "bridge" in row.get("framework", "") or "tensorwise" in text or "rowwise" in text
-        return "fp8-current" if current else "fp8"
-    return "fp16" if text == "fp16" else "bf16"
-
-
-def _job(job: Job, row: Row, settings: Row) -> Job:
-    """Gradient and optimizer number formats that the settings state."""
-    changes: dict[str, Any] = {}
-    framework = row.get("framework", "")
-    if said(settings, "grad_reduce_in_fp32") == "False" or "bridge" in framework or "nemo" in framework:
-        changes["grad_dtype"] = "bf16"
-    if said(settings, "grad_reduce_in_fp32") == "True":
-        changes["grad_dtype"] = "fp32"
-    if said(settings, "use_precision_aware_optimizer") == "True":
-        changes["optimizer"] = "adam-precision-aware"
-    if "muon" in (row.get("notes") or "").lower().split(":")[0]:
-        changes["optimizer"] = "muon"
-    return replace(job, **changes)
-
-
-def _execution(row: Row, settings: Row, usual: Execution) -> Execution:
-    """Execution flags of the row and its settings over what the stack usually does."""
-    changes: dict[str, Any] = {"recompute": _recompute(row, settings)}
-    sharding = said(row, "sharding").lower()
-    changes["fsdp"] = (
-        said(settings, "use_megatron_fsdp") == "True"
-        or sharding.startswith("fsdp")
-        or "fsdp" in row.get("framework", "").lower()
-        or re.match(r"FSDP\b", row.get("notes") or "") is not None
-        or said(row, "fsdp").lower() not in ("", "0", "1", "no", "off", "false")
-    )
-    if "fsdp2" in row.get("framework", "").lower():
-        changes |= {
-            "cross_entropy_fusion": False,
-            "cross_entropy_impl": "torch",
-            "overlaps": frozenset({"dp"}),
-        }
-    if "dist_opt=false" in sharding:
-        changes["distributed_optimizer"] = False
-    dispatcher = (
-        said(settings, "moe_flex_dispatcher_backend")
-        or said(settings, "moe_token_dispatcher_type").split(" ")[0]
-    )
-    hinted = next(
-        (name for name in ("hybridep", "deepep", "allgather", "alltoall") if name in _hints(row)), ""
-    )
-    dispatcher = hinted or dispatcher
-    if dispatcher in ("allgather", "alltoall", "deepep", "hybridep"):
-        changes["dispatcher"] = dispatcher
-    if said(settings, "cpu_offloading_num_layers"):
-        changes["cpu_offload_layers"] = _whole(settings, "cpu_offloading_num_layers")
-    if said(settings, "fsdp_double_buffer") == "True":
-        changes["fsdp_double_buffer"] = True
-    graphs = said(settings, "cuda_graph_impl")
-    if graphs:
-        scope = said(settings, "cuda_graph_scope")
-        whole = graphs == "full_iteration" or "full_iteration" in scope
-        changes["cuda_graphs"] = (
-            "full"
-            if whole
-            else "moe"
-            if "moe" in scope
-            else "attn"
-            if graphs == "transformer_engine"
-            else "none"
-        )
-    overlap = said(settings, "moe_a2a_overlap")
-    if overlap:
-        kinds = set(usual.overlaps) - {"ep"} | ({"ep"} if overlap == "True" else set())
-        changes["overlaps"] = frozenset(kinds)
-    if said(settings, "te_op_fuser") == "True":
-        changes["grouped_mlp_fusion"] = True
-    if said(row, "moe_mode") == "tokendrop":
-        changes["capacity_factor"] = 1.0
-    if "optimizer_cpu_offload=true" in _hints(row):
-        changes["optimizer_offload"] = 1.0
-    return replace(usual, **changes)
-
-
-def _recompute(row: Row, settings: Row) -> Recompute:
-    if said(settings, "recompute_granularity") or said(settings, "recompute_modules"):
-        modules = tuple(re.findall(r"\w+", said(settings, "recompute_modules")))
-        granularity = said(settings, "recompute_granularity").split(" ")[0] or "selective"
-        if granularity == "full":
-            return Recompute(granularity="full")
-        return Recompute(granularity="selective", modules=modules)
-    number = _whole(settings, "recompute_num_layers")
-    if number:
-        return Recompute(granularity="full", method="block", num_layers=number)
-    text = (said(row, "recompute") or _noted_recompute(row)).lower()
-    full = re.match(r"full(?:\s+(uniform|block))?(?:\s+(\d+))?", text)
-    if full:
-        method: Literal["uniform", "block"] = "block" if full.group(1) == "block" else "uniform"
-        return Recompute(granularity="full", method=method, num_layers=int(full.group(2) or 1))
-    modules = tuple(name for name in re.findall(r"[a-z_]+", text) if name in MODULES)
-    if modules:
-        return Recompute(granularity="selective", modules=modules)
-    if "selective" in text and "fsdp2" in row.get("framework", "").lower():
-        # every second matrix product is recomputed: about what Megatron's `mlp` does
-        return Recompute(granularity="selective", modules=("mlp",))
-    return Recompute(granularity="selective", modules=("core_attn",)) if "selective" in text else Recompute()
-
-
-def _noted_recompute(row: Row) -> str:
-    """What a row's notes say of recomputation, in the words of the column."""
-    notes = row.get("notes") or ""
-    full = r"act_ckpt=true|AC=full|full recompute|recompute=full|recompute ON|full activation"
-    if re.search(full, notes, re.IGNORECASE):
-        return "full"
-    return "selective" if re.search(r"AC=(selective|per-op SAC)", notes) else ""
-
-
-MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
