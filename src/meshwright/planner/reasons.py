@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from meshwright.layout.table import Floats
+from meshwright.cost.question import Question
+from meshwright.cost.stages import distinct_stages
+from meshwright.cost.steptime import step_time
+from meshwright.layout.table import Floats, Ints, LayoutTable
 from meshwright.planner.answer import Estimate
 from meshwright.planner.search import Found
+from meshwright.planner.values import table as space_table
 
 WORDS = {
     "tp": "tensor-parallel traffic",
@@ -20,8 +26,16 @@ WORDS = {
     "host": "kernel launches on the host",
     "memory_bound": "memory-bound kernels",
 }
+MORE_WORDS = WORDS | {
+    "gemm": "matrix products",
+    "attention": "attention",
+    "optimizer": "optimizer step",
+    "fixed": "fixed work",
+}
 NOTICEABLE = 0.03
 """Share of the step below which a term is not worth a word."""
+SAME = 0.005
+"""Relative difference of two step times below which they are called the same."""
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
 
 
@@ -43,34 +57,67 @@ def binding(estimate: Estimate) -> tuple[str, ...]:
     return tuple(words)
 
 
-def reasons(found: Found, row: int) -> tuple[str, ...]:
-    """How the best layouts with one axis changed compare with this one."""
+def reasons(found: Found, row: int, question: Question | None = None) -> tuple[str, ...]:
+    """How the best layouts with one degree changed compare with this one.
+
+    question  with it, each comparison says which terms of the step make the difference
+    """
     table, here = found.table, float(found.step[row])
+    near = list(_neighbours(found, row))
+    rows = np.array([row, *(other for _, _, _, other in near)], dtype=np.int64)
+    terms = _terms(question, table.rows(rows)) if question is not None else None
     words = []
+    for place, (name, value, changed, other) in enumerate(near, 1):
+        said = f"{name} {changed} instead of {value}: {_difference(float(found.step[other]), here)}"
+        words.append(said + (_because(terms, place, here) if terms is not None else ""))
+    words += _without_recompute(found, row)
+    return tuple(words)
+
+
+def _neighbours(found: Found, row: int) -> Iterator[tuple[str, int, int, int]]:
+    """For each degree the next smaller and larger value that fits: (degree, value, other, its best row)."""
+    table = found.table
     for name in DEGREES:
         column = np.asarray(getattr(table, name))
         value = int(column[row])
         for other in _beside(np.unique(column), value):
-            words.append(
-                f"{name} {other} instead of {value}: {_difference(found.step[column == other], here)}"
-            )
-    granularity = np.array([str(e.recompute) for e in table.executions])[table.execution]
-    mine = granularity[row]
-    if mine != "none" and not (granularity == "none").any():
-        words.append(f"recompute {mine}: no layout fits without recompute")
-    return tuple(words)
+            rows = np.flatnonzero(column == other)
+            yield name, value, other, int(rows[found.step[rows].argmin()])
 
 
-def _beside(values: Floats, value: int) -> list[int]:
+def _terms(question: Question, rows: LayoutTable) -> dict[str, Floats]:
+    return step_time(question, rows, distinct_stages(rows.splits)).terms
+
+
+def _because(terms: dict[str, Floats], place: int, here: float) -> str:
+    """The two terms that change most, as shares of this plan's step."""
+    change = {name: float(values[place] - values[0]) / here for name, values in terms.items()}
+    largest = sorted(change.items(), key=lambda item: -abs(item[1]))[:2]
+    said = [f"{MORE_WORDS[name]} {share:+.1%}" for name, share in largest if abs(share) >= SAME]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _without_recompute(found: Found, row: int) -> list[str]:
+    """Whether anything fits that computes nothing twice."""
+    executions = found.table.executions
+    mine = executions[int(found.table.execution[row])].recompute
+    plain = np.array([e.recompute.granularity == "none" for e in executions])[found.table.execution]
+    if mine.granularity == "none" or plain.any():
+        return []
+    keep = space_table()["keep"]["value"]
+    return [f"recompute {mine}: without it nothing fits that is within {keep:g} times this step time"]
+
+
+def _beside(values: Ints, value: int) -> list[int]:
     """The next smaller and the next larger value that some fitting layout has."""
     below, above = values[values < value], values[values > value]
     return [int(v) for v in (*below[-1:], *above[:1])]
 
 
-def _difference(steps: Floats, here: float) -> str:
+def _difference(step: float, here: float) -> str:
     """The best of other layouts against this one."""
-    change = float(steps.min()) / here - 1
-    if abs(change) < 0.005:
+    change = step / here - 1
+    if abs(change) < SAME:
         return "the same step time at best"
     return f"{abs(change):.1%} {'slower' if change > 0 else 'faster'} at best"
 
