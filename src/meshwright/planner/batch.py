@@ -106,7 +106,7 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
     if said(row, "args_json"):
         return _from_arguments(name, row)
     if said(row, "hidden"):
-        return _run(name, row, setup_from_arguments(_arguments_of_columns(row)))
+        return _run(name, row, setup_from_arguments(_arguments_of_columns(row), program=_program(row)))
     model = _model(row, models or {})
     layout, pipeline = _layout(row, model, settings or {})
     cluster = _cluster(row, layout)
@@ -157,9 +157,16 @@ def _from_arguments(name: str, row: Row) -> Run:
     if not isinstance(given, dict):
         raise QuestionError(f"args_json of {name} is no JSON object")
     vocab = whole(row, "vocab")
-    names = f"{row.get('model', '')} {row.get('test_case', '')} {row.get('model_family', '')}".lower()
-    program = "bert" if "bert" in names else "gpt"
-    return _run(name, row, setup_from_arguments(given, vocab=vocab, program=program))
+    return _run(name, row, setup_from_arguments(given, vocab=vocab, program=_program(row)))
+
+
+def _names(row: Row) -> str:
+    return " ".join(row.get(column) or "" for column in ("model_family", "test_case", "model")).lower()
+
+
+def _program(row: Row) -> str:
+    """Which of Megatron-LM's pretrain programs a row's names speak of."""
+    return "bert" if "bert" in _names(row) else "gpt"
 
 
 def _run(name: str, row: Row, setup: Setup) -> Run:
@@ -185,6 +192,7 @@ def _arguments_of_columns(row: Row) -> dict[str, Any]:
         "recompute_modules": "recompute-modules", "fp8_recipe": "fp8-recipe", "fp8": "fp8-format",
         "transformer_impl": "transformer-impl", "attention_backend": "attention-backend",
         "dist_opt": "use-distributed-optimizer", "sp": "sequence-parallel", "fsdp": "use-megatron-fsdp",
+        "deterministic": "deterministic-mode",
     }  # fmt: skip
     given: dict[str, Any] = {name: row[column] for column, name in names.items() if said(row, column)}
     given["group-query-attention"] = bool(said(row, "query_groups"))
@@ -194,7 +202,7 @@ def _arguments_of_columns(row: Row) -> dict[str, Any]:
         given["num-layers-per-virtual-pipeline-stage"] = chunks
     elif chunks:
         given["num-virtual-stages-per-pipeline-rank"] = chunks
-    if "gpt" not in (row.get("model_family") or row.get("test_case") or "").lower():
+    if "gpt" not in _names(row) and "bert" not in _names(row):
         given |= {
             "swiglu": True, "normalization": "RMSNorm", "position-embedding-type": "rope",
             "disable-bias-linear": True, "untie-embeddings-and-output-weights": True, "hidden-dropout": 0,
