@@ -115,6 +115,11 @@ def report(results: Sequence[Result], left: Sequence[Measured]) -> list[str]:
             ],
         ),
         "",
+        "No constant is fitted to these rows, so leaving a source out changes nothing: sizes follow from the "
+        "tensors that the engine saves. Two facts were learned from rows: that two streams hold cuBLAS "
+        "workspaces (Megatron-LM's test runs), and that fp32 master weights of an offloaded optimizer stay on "
+        "the GPU (Megatron Bridge's offloading card).",
+        "",
         f"Runs that ran and are called does-not-fit: {', '.join(r.row.id for r in refused) or 'none'}.",
         "",
         "## By source and model family (complete configurations)",

@@ -98,7 +98,7 @@ def layer_part(x: Sizes, layer: Layer) -> Part:
     """One decoder layer with the key's selective recompute; its feed-forward part runs backward first."""
     parts = []
     if layer.ffn is not None:
-        # a MoE layer has a norm of its own; a dense one has it fused with fc1, inside of what `mlp` recomputes
+        # a MoE layer has a norm of its own; a dense one has it fused with fc1, inside what `mlp` recomputes
         apart = isinstance(layer.ffn, Moe)
         dropped = x.keys.recomputes("layernorm") if apart else x.keys.recomputes("mlp")
         parts.append((ffn_part(x, layer.ffn), _norm(x, "mlp_norm", dropped)))

@@ -92,8 +92,8 @@ def _chain(question: Question, setting: Setting, before: tuple[float, float, str
         setting, reached = best.setting, (best.peak, reached[1] * (1 + best.slower), best.verdict)
         if best.verdict == "fits":
             return Remedy(
-                options=tuple(options.items()), why="together", numerics=numerics, setting=setting, peak=best.peak,
-                saved=before[0] - best.peak, verdict=best.verdict, slower=reached[1] / before[1] - 1,
+                options=tuple(options.items()), why="together", numerics=numerics, setting=setting,
+                peak=best.peak, saved=before[0] - best.peak, verdict=best.verdict, slower=reached[1] / before[1] - 1,
             )  # fmt: skip
     return None
 
