@@ -15,17 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fitting_runs import excluded, fit, fit_set, out_of_sample, published_runs
 from predict import predict
 from reporting import report_path, table, write
 from rows import DATA, Run, read_runs, read_table
 from scoring import Score, pair_order, score
 
 HEAD = ["rows", "configurations", "median error", "p90", "bias", "in the 80 % band"]
-
-
-def excluded(path: Path = DATA / "exclusions.csv") -> dict[str, str]:
-    """Rows that nobody should be judged by: {id: reason}."""
-    return {row["id"]: row["reason"] for row in read_table(path)}
 
 
 def cells(s: Score) -> list[str]:
@@ -83,11 +79,11 @@ def known_section(runs: Sequence[Run]) -> list[str]:
     for title, of in keys:
         lines += breakdown(title, runs, predicted, band, of)
     worst = np.argsort(-np.abs(np.log(predicted / np.array([r.measured for r in runs]))))[:15]
-    rows = [
-        [runs[i].id, runs[i].question.model.name, runs[i].gpu, f"{runs[i].measured:.2f}", f"{predicted[i]:.2f}",
-         f"{predicted[i] / runs[i].measured:.2f}"]
-        for i in worst
-    ]  # fmt: skip
+    rows = []
+    for i in worst:
+        run, ratio = runs[i], predicted[i] / runs[i].measured
+        seconds = [f"{run.measured:.2f}", f"{predicted[i]:.2f}", f"{ratio:.2f}"]
+        rows.append([run.id, run.question.model.name, run.gpu, *seconds])
     return [
         *lines,
         "",
@@ -95,6 +91,23 @@ def known_section(runs: Sequence[Run]) -> list[str]:
         "",
         *table(["row", "model", "GPU", "measured [s]", "predicted [s]", "ratio"], rows),
     ]
+
+
+def unseen_section(published: Sequence[Run]) -> list[str]:
+    """Runs with settings, predicted by fits that never saw their model family or their GPU kind."""
+    runs = fit_set(published)
+    _, model = fit(runs)
+    lines = ["", "## The same runs, predicted by fits that never saw them", ""]
+    lines += [
+        "A fold leaves out one model family or one GPU kind, and every other row of the same configuration."
+    ]
+    for name, of in (("model family", lambda run: run.family), ("GPU kind", lambda run: run.gpu)):
+        index, predicted = out_of_sample(runs, model, of)
+        held = [runs[i] for i in index]
+        _, band = predict(held)
+        lines += ["", f"### One {name} left out", "", *headline(held, predicted, band)]
+        lines += breakdown(name + " left out", held, predicted, band, of)[3:]
+    return lines
 
 
 def other_section(runs: Sequence[Run]) -> list[str]:
@@ -107,9 +120,8 @@ def other_section(runs: Sequence[Run]) -> list[str]:
     for name, own in (("all", np.arange(len(runs))), ("without llm-foundry", np.array(foundry, dtype=int))):
         if len(own):
             s = score([runs[i] for i in own], predicted[own], band[own])
-            lines.append(
-                f"{name}: {s.runs} rows, median error {s.median:.1%}, p90 {s.p90:.1%}, bias {s.bias:+.1%}."
-            )
+            errors = f"median error {s.median:.1%}, p90 {s.p90:.1%}, bias {s.bias:+.1%}"
+            lines.append(f"{name}: {s.runs} rows, {errors}.")
             lines.append("")
     return [*lines, *breakdown("source", runs, predicted, band, lambda r: r.row["source_file"])[3:]]
 
@@ -119,13 +131,17 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=DATA / "throughput.csv")
     parser.add_argument("--settings", type=Path, default=DATA / "throughput_settings.csv")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--no-folds", action="store_true", help="leave the fits of folds out (minutes)")
     args = parser.parse_args()
-    runs, refused = read_runs(read_table(args.runs), read_table(args.settings), excluded())
+    settings = read_table(args.settings) if args.settings.exists() else []
+    runs, refused = read_runs(read_table(args.runs), settings, excluded())
     known = [run for run in runs if run.known]
     other = [run for run in runs if not run.known]
     lines = ["# Accuracy of step times", ""]
     if known:
         lines += known_section(known)
+    if not args.no_folds:
+        lines += unseen_section(published_runs()[0])
     lines += other_section(other)
     reasons: dict[str, int] = {}
     for reason in refused.values():

@@ -23,17 +23,13 @@ import meshwright.cost
 from meshwright.cost.fitting import robust_fit
 from meshwright.cost.kernels import GemmConstants, gemm_seconds
 
-GPUS: dict[str, dict[str, Any]] = {
-    "A100": {"nvlink": 3e11, "data": "a100_sxm", "sm": 108, "hbm": 2.039e12, "peak": {"bf16": 312e12}},
-    "H100": {"nvlink": 4.5e11, "data": "h100_sxm", "sm": 132, "hbm": 3.35e12, "peak": {"bf16": 989e12, "fp8": 1979e12}},
-    "H200": {"nvlink": 4.5e11, "data": "h200_sxm", "sm": 132, "hbm": 4.8e12, "peak": {"bf16": 989e12, "fp8": 1979e12}},
-    "B200": {"nvlink": 9e11, "data": "b200_sxm", "sm": 148, "hbm": 8e12, "peak": {"bf16": 2250e12, "fp8": 4500e12, "fp4": 9000e12}},
-    "GB200": {"nvlink": 9e11, "data": "gb200", "sm": 152, "hbm": 8e12, "peak": {"bf16": 2450e12, "fp8": 4900e12, "fp4": 9800e12}},
-    "B300": {"nvlink": 9e11, "data": "b300_sxm", "sm": 148, "hbm": 8e12, "peak": {"bf16": 2250e12, "fp8": 4500e12, "fp4": 13500e12}},
-    "GB300": {"nvlink": 9e11, "data": "gb300", "sm": 152, "hbm": 8e12, "peak": {"bf16": 2450e12, "fp8": 4900e12, "fp4": 14700e12}},
-    "L40S": {"nvlink": 3.2e10, "data": "l40s", "sm": 142, "hbm": 0.864e12, "peak": {"bf16": 362e12, "fp8": 733e12}},
-    "RTX-PRO-6000": {"nvlink": 6.4e10, "data": "rtx_pro_6000_server", "sm": 188, "hbm": 1.6e12, "peak": {"bf16": 503e12, "fp8": 1007e12, "fp4": 2015e12}},
-}  # fmt: skip
+GPUS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "measured_gpus.json").read_text(encoding="utf-8")
+)["gpus"]
+SOURCE = (
+    "fits of benchmarks/kernel_fits.py to the measured tables of aiconfigurator-core 0.12.0 (Apache-2.0): "
+    "inference kernels of three backends, one GPU at a time, in bursts; NCCL inside one node"
+)
 DTYPES = {"bf16": ("bfloat16",), "fp8": ("fp8", "fp8_block"), "fp4": ("nvfp4",)}
 ELEMENT = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5625}
 MOST_ROWS = 6000
@@ -270,7 +266,7 @@ def main() -> None:
         rows[name] = gpu_row(args.systems, name)
         print(name, json.dumps(rows[name]), flush=True)
     about = {
-        "source": "fits of benchmarks/kernel_fits.py to the measured tables of aiconfigurator-core 0.12.0 (Apache-2.0): inference kernels of three backends, one GPU at a time, in bursts; NCCL inside one node",
+        "source": SOURCE,
         "units": "seconds, bytes/s, FLOP/s; message sizes in bytes of the whole buffer",
         "date": datetime.date.today().isoformat(),
     }  # fmt: skip

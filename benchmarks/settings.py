@@ -122,7 +122,9 @@ def _from_recipe(name: str, gpus: str, tuned: bool) -> Execution | None:
     modules = tuple(row.recompute_modules.split())
     graphs = {"transformer_engine": "moe", "full_iteration": "full", "local": "full"}
     return Execution(
-        recompute=Recompute(granularity=row.recompute, modules=modules if row.recompute == "selective" else ()),
+        recompute=Recompute(
+            granularity=row.recompute, modules=modules if row.recompute == "selective" else ()
+        ),
         dispatcher=row.dispatcher or "alltoall",
         cuda_graphs=graphs.get(row.cuda_graphs, "none"),
         overlaps=frozenset(kind for kind, on in overlaps.items() if on),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.launch import launch_seconds, waiting
 from meshwright.cost.keys import Keys
+from meshwright.cost.launch import launch_seconds, waiting
 from meshwright.cost.machine import Machine, Operation
 from meshwright.cost.operations import operations
 from meshwright.layout.stages import BlockKind, describe_kinds

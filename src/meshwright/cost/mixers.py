@@ -87,7 +87,7 @@ def _core(
     rate = x.kernels.attention_rate(qk_dim, length, mla=mla)
     forward = flops / rate * x.factor("attention")
     backward = flops * form["backward_flops"] / (rate * x.kernels.backward_rate()) * x.factor("attention")
-    forward, backward = _unfused(x, heads, seq, forward, backward)
+    forward, backward = _unfused(x, heads, dims, seq, forward, backward)
     yield Operation(term="attention", forward=forward, backward=backward, modules=("core_attn",))
     if (x.keys.cp > 1).any():
         yield context_parallel(x, kv_width, heads * dims, forward, backward)
@@ -107,18 +107,24 @@ def _seen(length: float, window: int | None) -> float:
     return length / 2 if window is None or window >= length else window * (1 - window / (2 * length))
 
 
-def _unfused(x: Machine, heads: int, seq: float, forward: Floats, backward: Floats) -> tuple[Floats, Floats]:
-    """Unfused attention multiplies the whole square of scores, writes it out and reads it back."""
+def _unfused(
+    x: Machine, heads: int, dims: float, seq: float, forward: Floats, backward: Floats
+) -> tuple[Floats, Floats]:
+    """Unfused attention multiplies the whole square of scores, writes it out and reads it back.
+
+    Two batched GEMMs forward and four backward at `unfused_share` of the peak, and the passes over the
+    scores that scale, mask, softmax and dropout take.
+    """
     plain = x.keys.flag(lambda e: e.attention_backend == "unfused")
     if not plain.any():
         return forward, backward
+    gpu, form = x.question.cluster.gpu, x.kernels.table["attention"]
     scores = heads * seq * x.tok.full / x.keys.tp
-    moved = x.kernels.table["attention"]["unfused_bytes"] * scores
-    seconds = moved / (x.question.cluster.gpu.hbm * x.kernels.table["memory_bound"]["efficiency"])
-    seconds = seconds * x.factor("memory_bound")
-    return np.where(plain, 2 * forward + seconds, forward), np.where(
-        plain, 2 * backward / 1.25 + 2 * seconds, backward
-    )
+    passes = form["unfused_bytes"] * scores / (gpu.hbm * x.kernels.table["memory_bound"]["efficiency"])
+    passes = passes * x.factor("memory_bound")
+    products = 4.0 * dims * scores / (form["unfused_share"] * gpu.peak["bf16"])
+    seconds = passes + products
+    return np.where(plain, seconds, forward), np.where(plain, 2 * seconds, backward)
 
 
 def context_parallel(

@@ -149,13 +149,17 @@ def _adapter(x: Machine, weight: Weight) -> Operation:
 def tensor_parallel(x: Machine, products: Floats, modules: tuple[str, ...]) -> Operation:
     """Around one TP region: all-gather and reduce-scatter with SP, one all-reduce without; same backward.
 
+    Inputs of quantised layers are gathered in their low precision; what is scattered is bf16.
     products  [2, Q] seconds of the region's GEMMs forward and backward, beside which user buffers run
     """
     form = x.network.table["overlap"]["tp"]
     message = 2.0 * x.model.hidden * x.tok.full
     if not (x.keys.tp > 1).any():
-        return Operation(term="tp", forward=np.zeros(len(x.keys)), backward=np.zeros(len(x.keys)), modules=modules)
-    one = x.network.gather(x.tp, message) + x.network.gather(x.tp, message, "reduce_scatter")
+        return Operation(
+            term="tp", forward=np.zeros(len(x.keys)), backward=np.zeros(len(x.keys)), modules=modules
+        )
+    thin = x.kernels.table["element_bytes"][x.recipe.gemm] / 2.0 if x.recipe.quantised else 1.0
+    one = x.network.gather(x.tp, thin * message) + x.network.gather(x.tp, message, "reduce_scatter")
     if not x.keys.sp[x.keys.tp > 1].all():
         one = np.where(x.keys.sp, one, x.network.all_reduce(x.tp, message))
     buffers = x.keys.flag(lambda e: "tp" in e.overlaps) & x.keys.sp
