@@ -103,9 +103,15 @@ def execution_of(recipe: Recipe, model: Model) -> Execution:
         fsdp_sharding=row["fsdp_sharding"] if recipe.fsdp else "optim_grads_params",  # type: ignore[arg-type]
         distributed_optimizer=recipe.fsdp or row["distributed_optimizer"] == "1",
         cp_comm=row["cp_comm"] or "p2p",  # type: ignore[arg-type]
-        cpu_offload_layers=int(row["cpu_offload_layers"] or 0),
+        cpu_offload_layers=_offloaded(row, model),
         vp_group=int(row["vp_group"]) if row["vp_group"] else None,
     )
+
+
+def _offloaded(row: Row, model: Model) -> int:
+    """Layers whose activations go to the host; a number beyond the depth is a default that is not in force."""
+    layers = int(row["cpu_offload_layers"] or 0)
+    return layers if layers < model.num_layers else 0
 
 
 def _recompute(recipe: Recipe, row: Row) -> Recompute:
