@@ -70,7 +70,7 @@ def shrink(subject: Subject, most_ranks: int = MOST_RANKS) -> SmallCopy:
         layout=Layout(mbs=layout.mbs),
         world=1,
         placement=Placement(),
-        execution=replace(execution, recompute=Recompute()),
+        execution=replace(execution, recompute=Recompute(), optimizer_instances=1),
     )
     return SmallCopy(small, alone, tuple(notes))
 
@@ -108,7 +108,14 @@ def small_execution(execution: Execution, notes: list[str]) -> Execution:
     recompute = execution.recompute
     if recompute.granularity == "full":
         recompute = replace(recompute, num_layers=1)
-    return replace(execution, capacity_factor=None, fsdp=False, recompute=recompute, optimizer_offload=0.0)
+    return replace(
+        execution,
+        capacity_factor=None,
+        fsdp=False,
+        recompute=recompute,
+        optimizer_offload=0.0,
+        optimizer_instances=min(execution.optimizer_instances, 2),
+    )
 
 
 def mtp_apart(subject: Subject) -> bool:

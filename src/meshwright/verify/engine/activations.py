@@ -70,7 +70,7 @@ class Ledger:
         self.owner: dict[int, str] = {}
         self.place = "outside"
         self.peak = 0
-        self.released = False
+        self.turned = False
 
     def pack(self, tensor: Any) -> Any:
         storage = tensor.untyped_storage()
@@ -86,10 +86,13 @@ class Ledger:
         return held
 
     def release(self, key: int) -> None:
-        self.released = True
         self.holders[key] -= 1
         if not self.holders[key]:
             self.storages.pop(key, None)
+
+    def turn(self, _: Any) -> None:
+        """A backward pass has begun."""
+        self.turned = True
 
     def total(self) -> int:
         """Bytes kept now; a storage that was emptied for recomputation counts as empty."""
@@ -197,12 +200,13 @@ def run_schedule(request: dict[str, Any], chunks: list[Any], ledger: Ledger, fir
     def forward_step(data: Iterator[Any], chunk: Any) -> Any:
         tokens = next(data)
         ledger.place = "ends"
-        output = chunk(tokens, tokens, None, labels=tokens, loss_mask=torch.ones(shape, device="meta"))
+        output = chunk(tokens, tokens, None, labels=tokens)
         passes[0] += 1
         ledger.note_peak()
         if passes[0] == 1:
             first.update(ledger.parts())
-        steady[0] += ledger.released
+        steady[0] += ledger.turned
+        output.register_hook(ledger.turn)
         if request.get("until_steady") and steady[0] == 2:
             raise Steady
 

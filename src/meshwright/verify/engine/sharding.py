@@ -31,11 +31,29 @@ def shard(name: str, whole: Tensor, shape: tuple[int, ...], config: Any, turn: i
     size, rank = tensor_place(".experts." in name)
     rank = (rank + turn) % size
     (axis,) = [axis for axis, length in enumerate(shape) if length != whole.shape[axis]]
-    if "linear_fc1" in name and config.gated_linear_unit:  # gate and up are one matrix, each is divided
-        gate, up = whole.chunk(2, axis)
-        return torch.cat([gate.chunk(size, axis)[rank], up.chunk(size, axis)[rank]], axis)
-    part: Tensor = whole.chunk(size, axis)[rank]
+    anything: Any = whole
+    pieces = anything.split(sections(name, whole.shape[axis], config), axis)
+    part: Tensor = torch.cat([piece.chunk(size, axis)[rank] for piece in pieces], axis)
     return part
+
+
+def sections(name: str, length: int, config: Any) -> list[int]:
+    """Rows of a fused matrix that are divided each for itself: gate and up, q and k and v, ..."""
+    if "linear_fc1" in name and config.gated_linear_unit:
+        return [length // 2] * 2
+    if ".mixer.in_proj" in name or ".mixer.conv1d" in name:  # Mamba: z, x, B, C, dt
+        inner = config.mamba_num_heads * config.mamba_head_dim
+        state = config.mamba_num_groups * config.mamba_state_dim
+        if "conv1d" in name:
+            return [inner, state, state]
+        return [inner, inner, state, state, config.mamba_num_heads]
+    if ".self_attention.in_proj" in name or ".self_attention.conv1d" in name:  # gated delta net
+        key = config.linear_num_key_heads * config.linear_key_head_dim
+        value = config.linear_num_value_heads * config.linear_value_head_dim
+        if "conv1d" in name:
+            return [key, key, value]
+        return [key, key, value, value, config.linear_num_value_heads, config.linear_num_value_heads]
+    return [length]
 
 
 def tensor_place(expert: bool) -> tuple[int, int]:

@@ -71,7 +71,8 @@ def train_rank(
     sharding.load(chunks, weights, config, plan["model"]["tied"], wrong=fault == "wrong-shard")
     if fault == "sp-grad-sync":
         forget_sequence_parallel(chunks)
-    model, optimizer = prepare(config, chunks, training)
+    instances = plan["mesh"].get("num_distributed_optimizer_instances", 1)
+    model, optimizer = prepare(config, chunks, training, instances)
     if fault == "no-finalize":
         config.finalize_model_grads_func = None
     history = [step(number, config, model, optimizer, training) for number in range(training["iterations"])]
@@ -101,14 +102,16 @@ def forget_sequence_parallel(chunks: list[Any]) -> None:
                 parameter.sequence_parallel = False
 
 
-def prepare(config: Any, chunks: list[Any], training: dict[str, Any]) -> tuple[list[Any], Any]:
+def prepare(
+    config: Any, chunks: list[Any], training: dict[str, Any], instances: int
+) -> tuple[list[Any], Any]:
     """Data parallelism and the optimizer around the chunks, and the hooks that the schedule calls."""
     sharded, overlap = training["distributed_optimizer"], training["overlap"]
     ddp = DistributedDataParallelConfig(
         use_distributed_optimizer=sharded,
         overlap_grad_reduce=overlap,
         overlap_param_gather=overlap and sharded,
-        num_distributed_optimizer_instances=training["optimizer_instances"],
+        num_distributed_optimizer_instances=instances,
         grad_reduce_in_fp32=True,
         check_for_nan_in_grad=True,
     )
@@ -206,9 +209,8 @@ def mask(length: int, masked: list[int]) -> torch.Tensor:
 
 def forward_step(data: Iterator[dict[str, torch.Tensor]], model: Any) -> Any:
     batch = next(data)
-    output = model(
-        batch["tokens"], batch["position_ids"], None, labels=batch["labels"], loss_mask=batch["loss_mask"]
-    )
+    more = {"loss_mask": batch["loss_mask"]} if model.config.mtp_num_layers else {}
+    output = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"], **more)
     cp = state.get_context_parallel_world_size()
 
     def loss(losses: torch.Tensor) -> Any:

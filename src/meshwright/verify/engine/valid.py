@@ -1,4 +1,4 @@
-"""Whether a plan starts: config, groups, every stage's model, and the checks of the first step."""
+"""Whether a plan can take its first step: config, groups, batch, sequence, schedule."""
 
 from __future__ import annotations
 
@@ -13,36 +13,33 @@ class FirstForward(Exception):  # noqa: N818 - a signal, not an error
     """The schedule got as far as its first forward pass."""
 
 
-def check(request: dict[str, Any]) -> dict[str, Any]:
-    """Ranks that were built; raises the engine's own exception where the plan does not start.
+def check(request: dict[str, Any]) -> None:
+    """Nothing when the plan starts; raises the engine's own exception where it does not.
 
-    request  world, mesh, config, model, ranks; and for the first step seq_length, micro_batch_size,
+    request  world, mesh, config, model; and for the first step seq_length, micro_batch_size,
              global_batch_size (0 leaves the batch out)
     """
+    import torch
+
     patches.Device.current = torch.device("meta")
-    for rank in request["ranks"]:
-        world.enter(request["world"], rank, request["mesh"])
-        config, chunks = build.build_rank(request)
-        first_layers(config, chunks)
     world.enter(request["world"], 0, request["mesh"])
     config = build.make_config(request["config"])
+    if config.num_moe_experts and config.tensor_model_parallel_size > 1 and not config.sequence_parallel:
+        first_experts(request)
     sequence(config, request["seq_length"], request["micro_batch_size"])
     if request["global_batch_size"]:
         schedule(config, request)
-    return {"ranks": request["ranks"]}
 
 
-def first_layers(config: Any, chunks: list[Any]) -> None:
+def first_experts(request: dict[str, Any]) -> None:
     """What the experts refuse at their first forward pass: tensor without sequence parallelism."""
+    import torch
     from megatron.core.transformer.moe.moe_layer import MoELayer
 
-    if config.tensor_model_parallel_size == 1 or config.sequence_parallel:
-        return
-    for chunk in chunks:
-        for module in chunk.modules():
-            if isinstance(module, MoELayer):
-                module(torch.empty(1, 1, config.hidden_size, device="meta"))
-                return
+    config, chunks = build.build_rank(request)
+    modules = [module for chunk in chunks for module in chunk.modules() if isinstance(module, MoELayer)]
+    for module in modules[:1]:
+        module(torch.empty(1, 1, config.hidden_size, device="meta"))
 
 
 def sequence(config: Any, length: int, micro_batch: int) -> None:

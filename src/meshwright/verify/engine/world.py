@@ -26,7 +26,7 @@ GROUP_NAMES = {
     "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP": "tp-ep-pp",
     "EXPERT_DATA_PARALLEL_GROUP": "edp",
     "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "intra-dp-cp",
-    "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": "optimizer-instance",
+    "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": "dist-opt",
 }
 """Megatron Core's names of its groups, and ours."""
 

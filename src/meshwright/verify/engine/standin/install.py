@@ -15,7 +15,7 @@ VERSION = "2.11.0"
 
 def install() -> None:
     """Register the modules; call before Megatron Core is imported."""
-    from meshwright.verify.engine.standin import attention, linear, loss, norm
+    from meshwright.verify.engine.standin import attention, linear, loss, norm, recurrent
 
     modules: dict[str, dict[str, Any]] = {
         "transformer_engine": {"__version__": VERSION},
@@ -65,15 +65,16 @@ def install() -> None:
         "transformer_engine.pytorch.tensor": {"QuantizedTensor": gpu_only("QuantizedTensor")},
         "fla": {},
         "fla.modules": {},
-        "fla.modules.l2norm": {"l2norm": gpu_only("l2norm")},
+        "fla.modules.l2norm": {"l2norm": recurrent.l2norm},
         "fla.ops": {},
-        "fla.ops.gated_delta_rule": {"chunk_gated_delta_rule": gpu_only("chunk_gated_delta_rule")},
+        "fla.ops.gated_delta_rule": {"chunk_gated_delta_rule": recurrent.chunk_gated_delta_rule},
         "mamba_ssm": {"__version__": "2.2.6"},
         "mamba_ssm.ops": {},
         "mamba_ssm.ops.triton": {},
-        "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": norm.GatedNorm},
+        "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": recurrent.GatedNorm},
         "mamba_ssm.ops.triton.ssd_combined": {
-            name: gpu_only(name) for name in ("mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined")
+            "mamba_chunk_scan_combined": gpu_only("mamba_chunk_scan_combined"),
+            "mamba_split_conv1d_scan_combined": recurrent.mamba_split_conv1d_scan_combined,
         },
         "mamba_ssm.ops.triton.selective_state_update": {
             "selective_state_update": gpu_only("selective_state_update")

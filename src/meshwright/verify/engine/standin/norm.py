@@ -77,14 +77,3 @@ class LayerNorm(_Norm):
     """Norm with mean and bias."""
 
     has_bias = True
-
-
-class GatedNorm(torch.nn.Module):
-    """Parameters of Mamba's gated RMSNorm (its kernel runs on GPUs only)."""
-
-    def __init__(
-        self, hidden_size: int, eps: float = 1e-5, device: Any = None, dtype: Any = None, **_: Any
-    ) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(hidden_size, device=device, dtype=dtype))
-        self.bias = None
