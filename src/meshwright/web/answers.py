@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from meshwright.errors import QuestionError
+from meshwright.errors import LayoutError, QuestionError
 
 Given = Mapping[str, Any]
 Answer = Mapping[str, Any]
@@ -137,7 +137,7 @@ def write(given: Given) -> Answer:
     """One layout in the language of a framework."""
     answer = _once("estimate", given)
     if not answer.valid:
-        raise QuestionError(f"this layout cannot start: {answer.findings[0].message}")
+        raise LayoutError(f"this layout cannot start: {answer.findings[0].message}")
     return {"target": given["target"], "files": _written(answer, given["target"])}
 
 

@@ -16,6 +16,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from meshwright._version import __version__
+from meshwright.errors import MeshwrightError
 from meshwright.web import questions as ask
 from meshwright.web import schema
 from meshwright.web.answers import targets
@@ -35,6 +36,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     503: {"model": schema.ErrorAnswer, "description": "too many questions wait"},
     504: {"model": schema.ErrorAnswer, "description": "this took too long"},
 }
+
+Pattern = Annotated[str, Query(max_length=120, description="show only names that contain this")]
 
 
 def create_app(limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK) -> FastAPI:
@@ -75,17 +78,15 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
             waiting_requests=limits.waiting, targets=list(targets()),
         )  # fmt: skip
 
-    pattern = Annotated[str, Query(max_length=120)]
-
     @api.get("/models", responses={422: _ERRORS[422]})
-    async def models(pattern: pattern = "") -> list[schema.ModelRow]:
+    async def models(pattern: Pattern = "") -> list[schema.ModelRow]:
         """The models that are known by name."""
         import meshwright as mw
 
         return [schema.ModelRow.model_validate(row) for row in mw.models(pattern)]
 
     @api.get("/gpus", responses={422: _ERRORS[422]})
-    async def gpus(pattern: pattern = "") -> list[schema.GpuRow]:
+    async def gpus(pattern: Pattern = "") -> list[schema.GpuRow]:
         """The GPUs that are known by name."""
         import meshwright as mw
 
@@ -170,6 +171,11 @@ def _say_errors(app: FastAPI) -> None:
             return JSONResponse({"error": "send application/json", "kind": "question"}, 415)
         words = "; ".join(f"{'.'.join(map(str, row['loc'][1:])) or 'body'}: {row['msg']}" for row in rows[:5])
         return JSONResponse({"error": words[:600], "kind": "question"}, 422)
+
+    @app.exception_handler(MeshwrightError)
+    async def wrong(request: Request, error: MeshwrightError) -> JSONResponse:
+        """A value that its own class refuses, such as an unknown recompute module."""
+        return JSONResponse({"error": str(error), "kind": "question"}, 422)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:

@@ -10,7 +10,7 @@ from meshwright.report.text import seconds
 KINDS = {
     "gemm": ("compute", "matrix products"),
     "attention": ("compute", "attention"),
-    "memory_bound": ("compute", "memory-bound kernels"),
+    "memory_bound": ("compute", "memory-bound"),
     "recompute": ("compute", "recompute"),
     "tp": ("communication", "tensor parallel"),
     "cp": ("communication", "context parallel"),
