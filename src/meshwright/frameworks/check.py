@@ -13,7 +13,7 @@ from meshwright.frameworks.reading import Reading, Source, Value
 from meshwright.frameworks.sane import sane, sane_launcher
 from meshwright.frameworks.spelling import short_names, table
 from meshwright.frameworks.view import Beside, view_of, with_given
-from meshwright.layout.rules import Finding, Undecided, View, examine, rule
+from meshwright.layout.rules import ALL_RULES, Finding, Undecided, View, examine, rule
 
 if TYPE_CHECKING:
     from meshwright.planner.answer import Memory
@@ -148,7 +148,7 @@ def check_reading(reading: Reading, beside: Beside | None = None) -> CheckResult
     reading = sane_launcher(sane(with_given(reading, beside)))
     view = view_of(reading, beside)
     titan = reading.framework == "torchtitan"
-    found = [] if titan else [_weighed(f, reading) for f in examine(view).findings]
+    found = [] if titan else [_weighed(finding, reading) for finding in _broken_rules(view)]
     found = _without_echoes(found, view)
     found += extra_rules.findings(reading, view)
     found += [
@@ -171,6 +171,17 @@ def check_reading(reading: Reading, beside: Beside | None = None) -> CheckResult
         resolved=resolved_of(reading, view),
         memory=memory,
     )
+
+
+def _broken_rules(view: View) -> list[Finding]:
+    """What the rules find; a rule that values of the wrong kind keep from being decided is passed over."""
+    found: list[Finding] = []
+    for one in ALL_RULES:
+        try:
+            found += examine(view, (one,)).findings
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
+            continue
+    return found
 
 
 def _weighed(finding: Finding, reading: Reading) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from meshwright.frameworks import torchtitan
 from meshwright.frameworks.reading import Reading
+from meshwright.frameworks.view import gpu_of
 from meshwright.layout.rules import Finding, Undecided, View
 
 MXFP8_BLOCK = 32
@@ -92,7 +93,9 @@ def hybridep_environment(reading: Reading, view: View) -> Iterator[Finding]:
     """HybridEP learns the topology from variables; on rack-wide NVLink the default is wrong."""
     if view.get("moe_flex_dispatcher_backend") != "hybridep" or not reading.launcher.programs:
         return
-    domain, per_node = view.get("nvlink_domain") or 0, view.get("gpus_per_node") or 8
+    gpu = gpu_of(reading)
+    domain = gpu.nvlink_domain if gpu is not None else view.get("nvlink_domain") or 0
+    per_node = view.get("gpus_per_node") or 8
     if domain <= per_node:
         return
     wanted = {

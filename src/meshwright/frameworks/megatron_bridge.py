@@ -138,12 +138,12 @@ def with_recipe(reading: Reading, named: Value | None) -> Reading:
 def files(plan: Plan) -> dict[str, str]:
     """`train.sh` with overrides, `overrides.yaml` and `recipe.py`: the same plan three times."""
     known = plan.recipe or recipe_of_model(plan.model, plan.gpu)
-    name = known or f"{plan.model.rsplit('/', 1)[-1].lower().replace('-', '_')}_pretrain_config"
-    options = {**_undone(known, plan), **plan.options} if known else plan.everything
+    name = known or VANILLA
+    options = {**_undone(name, plan), **(plan.options if known else plan.everything)}
     flat = write_paths("megatron-bridge", _said(options))
     flat["mixed_precision"] = mixed_precision(plan.options)
     if "seq_length" in plan.options:
-        flat["dataset.sequence_length"] = plan.options["seq_length"]
+        flat["dataset.seq_length"] = plan.options["seq_length"]
     head = f"{scripts.torchrun(plan)} scripts/training/run_recipe.py"
     lines = [["--recipe", name], *([f"{path}={spelled(value)}"] for path, value in flat.items())]
     return {
@@ -164,6 +164,8 @@ def _undone(name: str, plan: Plan) -> dict[str, Plain]:
     return undone
 
 
+VANILLA = "vanilla_gpt_pretrain_config"
+"""The recipe that leaves everything at Megatron's defaults, for models that no recipe trains."""
 KEPT = frozenset(
     {"mtp_num_layers", "expert_model_parallel_size", "expert_tensor_parallel_size", "micro_batch_size"}
 )
@@ -176,6 +178,8 @@ def _said(options: Mapping[str, Plain]) -> dict[str, Plain]:
     for ours, theirs in OPPOSITE.items():
         if isinstance(value := said.pop(ours, None), bool):
             said[theirs] = not value
+    if said.get("swiglu") is True:
+        said |= {"activation_func": "silu", "gated_linear_unit": True}
     return said
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from meshwright.errors import MeshwrightError
-from meshwright.frameworks.architecture import SHAPE, execution_from, job_from, layout_from, model_from
+from meshwright.frameworks.estimating import estimate_of
 from meshwright.frameworks.reading import Reading
 from meshwright.layout.rules import Finding, View
 
@@ -17,26 +16,8 @@ GIB = 1024**3
 
 def memory_of(reading: Reading, view: View) -> Memory | None:
     """Estimated memory of the stated run; None when model, layout or cluster are not settled."""
-    from meshwright.cost.question import Question
-    from meshwright.job.spec import Stack
-    from meshwright.layout.pipeline import PipelineLayout
-    from meshwright.planner.again import one_row
-    from meshwright.planner.answer import estimates
-
-    options = view.options
-    stated = all(isinstance(reading.get(name), int) for name in SHAPE)
-    model = model_from(options) if stated or view.model is None else view.model
-    job, layout = job_from(options), layout_from(options)
-    if model is None or view.cluster is None or job is None or layout is None:
-        return None
-    text = options.get("pipeline_model_parallel_layout")
-    try:
-        pipeline = PipelineLayout.parse(str(text), layout.pp) if text else None
-        question = Question(model=model, cluster=view.cluster, job=job, stack=Stack(framework=view.framework))
-        table = one_row(question, layout, execution_from(options), pipeline)
-        return estimates(question, table)[0].memory
-    except (MeshwrightError, ArithmeticError, ValueError, IndexError, KeyError, TypeError):
-        return None
+    estimate = estimate_of(reading, view)
+    return estimate.memory if estimate is not None else None
 
 
 def memory_findings(reading: Reading, view: View) -> tuple[list[Finding], Memory | None]:

@@ -102,9 +102,47 @@ def _first(*values: Value | None) -> Value | None:
 
 
 def files(plan: Plan) -> dict[str, str]:
-    """`config.yaml` of NeMo 1."""
+    """`config.yaml` of NeMo 1 and `recipe.py` of NeMo 2."""
     flat = write_paths("nemo", plan.everything)
     flat = {"trainer.devices": plan.gpus_per_node, "trainer.num_nodes": plan.nodes, **flat}
     if flat.pop("model.use_distributed_optimizer", None):
         flat["model.optim.name"] = "distributed_fused_adam"
-    return {"config.yaml": yaml_text(nested(flat), plan.heading)}
+    return {"config.yaml": yaml_text(nested(flat), plan.heading), "recipe.py": _recipe(plan)}
+
+
+def _recipe(plan: Plan) -> str:
+    """A function that configures NeMo 2's own recipe of the model, where one is known."""
+    lines = [f"# {line}" for line in plan.heading.splitlines()]
+    lines += ["from nemo.collections import llm", "", "", "def configure():"]
+    head = f"num_nodes={plan.nodes}, num_gpus_per_node={plan.gpus_per_node}"
+    lines.append(f"    recipe = llm.{_module(plan)}.pretrain_recipe({head})")
+    for name, value in plan.options.items():
+        group = next((group for group, names in NEMO2.items() if name in names), None)
+        if group is not None:
+            lines.append(f"    recipe.{group}.{name} = {value!r}")
+    return "\n".join([*lines, "    return recipe", ""])
+
+
+def _module(plan: Plan) -> str:
+    """`meta-llama/Meta-Llama-3-70B` -> llama3_70b, as NeMo names its recipes."""
+    name = plan.model.rsplit("/", 1)[-1].lower().removeprefix("meta-").replace("llama-3", "llama3")
+    return "".join(char if char.isalnum() else "_" for char in name)
+
+
+NEMO2 = {
+    "trainer.strategy": (
+        "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
+        "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size",
+        "sequence_parallel", "pipeline_model_parallel_layout",
+    ),
+    "data": ("micro_batch_size", "global_batch_size", "seq_length"),
+    "trainer.strategy.ddp": ("overlap_grad_reduce", "overlap_param_gather"),
+    "optim.config": ("use_distributed_optimizer",),
+    "model.config": (
+        "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules",
+        "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "cp_comm_type", "tp_comm_overlap",
+        "overlap_moe_expert_parallel_comm", "moe_expert_capacity_factor", "cuda_graph_impl",
+        "cuda_graph_modules",
+    ),
+}  # fmt: skip
+"""Which of NeMo 2's objects holds an option (nemo/lightning/pytorch/strategies/megatron_strategy.py)."""

@@ -65,9 +65,9 @@ def _result_lines(result: CheckResult, values: bool) -> Iterator[str]:
 
 def _layout_line(result: CheckResult) -> str:
     layout, reading = result.layout(), result.reading
-    shown = [
-        f"{n.upper()} {layout[n]}" for n in ("tp", "pp", "vpp", "cp", "ep", "etp") if (layout[n] or 1) != 1
-    ]
+    experts = layout["edp"] is not None or (layout["ep"] or 1) > 1
+    degrees = ("tp", "pp", "vpp", "cp", "ep", "etp") if experts else ("tp", "pp", "vpp", "cp")
+    shown = [f"{n.upper()} {layout[n]}" for n in degrees if (layout[n] or 1) != 1]
     rest = {
         "DP": layout["dp"],
         "MBS": layout["mbs"],

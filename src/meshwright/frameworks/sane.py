@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from meshwright.frameworks.reading import Note, Plain, Reading, Unknown, Value
+from meshwright.frameworks.reading import Launcher, Note, Plain, Reading, Unknown, Value
 from meshwright.frameworks.spelling import arguments, canonical, short_names
 
 LARGEST = 10_000_000
@@ -17,6 +17,15 @@ def whole_options() -> frozenset[str]:
     """Options whose value is a whole number."""
     rows = arguments().values()
     return frozenset(canonical(row[0], None)[0] for row in rows if row[1:] == ["value", "int"])
+
+
+@cache
+def switches() -> frozenset[str]:
+    """Options that are on or off."""
+    names = {canonical(row[0], None)[0] for row in arguments().values() if row[1] in ("on", "off")}
+    return frozenset(names) - {
+        canonical(row[0], None)[0] for row in arguments().values() if row[1] not in ("on", "off")
+    }
 
 
 @cache
@@ -36,20 +45,27 @@ def sane(reading: Reading) -> Reading:
     unknowns: list[Unknown] = []
     for name, value in reading.options.items():
         plain = whole(value.value) if name in whole_options() else value.value
+        plain = bool(plain) if name in switches() and plain in (0, 1) else plain
         wrong = trouble(name, plain)
         if wrong is None:
-            options[name] = value if plain is value.value else Value(plain, value.source)
+            options[name] = (
+                value
+                if plain is value.value or (plain == value.value and type(plain) is type(value.value))
+                else Value(plain, value.source)
+            )
             continue
         notes.append(
             Note(
                 id="impossible-value",
                 severity="error",
                 message=wrong,
-                fix=f"a whole number for {name}",
+                fix=f"another value for {name}",
                 line=value.line,
             )
         )
-        unknowns.append(Unknown(option=name, needs=(), how=f"give a number for {name}", line=value.line))
+        unknowns.append(
+            Unknown(option=name, needs=(), how=f"give {name} a value that is possible", line=value.line)
+        )
     if not notes and all(options[name] is reading.options[name] for name in options):
         return reading
     return replace(
@@ -65,18 +81,14 @@ def whole(value: Plain) -> Plain:
 def trouble(name: str, value: Plain) -> str | None:
     """What is wrong with a value, None where nothing is."""
     shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
-    if (
-        name in whole_options()
-        and value is not None
-        and (isinstance(value, bool) or not isinstance(value, int))
-    ):
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if value is None:
+        return None
+    if name in switches() and not isinstance(value, bool):
+        return f"{name} is {shown}; it is true or false"
+    if name in whole_options() and not number:
         return f"{name} is {shown}; it must be a whole number"
-    if (
-        name not in positive_options()
-        or value is None
-        or not isinstance(value, int)
-        or isinstance(value, bool)
-    ):
+    if name not in positive_options() or not isinstance(value, int) or not number:
         return None
     if not 1 <= value <= LARGEST:
         return f"{name} is {shown}; it lies between 1 and {LARGEST:,}"
@@ -98,5 +110,15 @@ def sane_launcher(reading: Reading) -> Reading:
                     line=value.line if value else None,
                 )
             )
-            launcher = replace(launcher, **{field: None, "world": None})
+            launcher = _without(launcher, field)
     return replace(reading, launcher=launcher, notes=(*reading.notes, *notes)) if notes else reading
+
+
+def _without(launcher: Launcher, field: str) -> Launcher:
+    """The launcher with one number gone, and the world that came from it."""
+    return replace(
+        launcher,
+        nodes=None if field == "nodes" else launcher.nodes,
+        gpus_per_node=None if field == "gpus_per_node" else launcher.gpus_per_node,
+        world=None,
+    )
