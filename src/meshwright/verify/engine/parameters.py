@@ -50,7 +50,8 @@ def count(request: dict[str, Any]) -> list[dict[str, Any]]:
     answers = []
     for rank in request["ranks"]:
         world.enter(request["world"], rank, request["mesh"])
-        _, chunks = build.build_rank(request)
+        with torch.device("meta"):
+            _, chunks = build.build_rank(request)
         answers.append({"rank": rank, **coordinates(), "chunks": [count_chunk(chunk) for chunk in chunks]})
     return answers
 
