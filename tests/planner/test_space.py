@@ -96,7 +96,7 @@ def test_a_flag_is_tried_only_where_it_changes_something():
     axes = Axes(flags=free_flags(Execution()))
     table = geometries(asked, axes).table
     for one in combinations_of(axes):
-        rows = differs(one, axes, table)
+        rows, one = differs(one, axes, table), one.execution
         if one.cp_comm == "a2a":
             assert (table.cp[rows] > 1).all()
         if one.fsdp:
@@ -127,6 +127,18 @@ def test_overlap_and_graphs_of_the_stack_can_be_dropped_and_freed_flags_are_all_
     assert {"optimizer_offload", "distributed_optimizer", "dispatcher"} <= free_flags(base, ["all"]).keys()
     with pytest.raises(QuestionError, match="did you mean dispatcher"):
         free_flags(base, ["dispatchr"])
+
+
+def test_without_expert_ranks_the_flex_dispatcher_and_its_overlap_are_dropped():
+    # Megatron Core asserts tp*ep > 1 for the flex dispatcher, and ep > 1 for the overlap
+    base = Execution(dispatcher="hybridep", overlaps=frozenset({"dp", "ep"}))
+    found = search(question("qwen3-30b-a3b", "16xH100", 256), Axes(execution=base, flags=free_flags(base)))
+    assert {1, 8} <= set(found.table.ep.tolist())
+    for row in range(0, len(found.table), 7):
+        flags = found.table.executions[found.table.execution[row]]
+        alone = found.table.ep[row] == 1
+        assert flags.dispatcher == ("alltoall" if alone else "hybridep")
+        assert not (alone and "ep" in flags.overlaps)
 
 
 def test_recompute_sets_run_from_none_to_full_and_say_which_is_lighter():

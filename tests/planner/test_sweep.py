@@ -19,6 +19,7 @@ from meshwright.planner.space import Axes, free_flags
 from meshwright.planner.sweep import (
     auto_clusters,
     auto_kind,
+    jobs,
     pareto,
     parse_clusters,
     scaling,
@@ -108,6 +109,17 @@ def test_what_if_over_the_sequence_holds_the_tokens_of_a_step():
     assert speeds == sorted(speeds, reverse=True)  # attention grows with the sequence
     with pytest.raises(QuestionError, match="sequence length is 0"):
         sequences(ASKED, [0])
+
+
+def test_numerics_vary_only_as_several_questions():
+    asked = jobs(ASKED, {"precision": ("bf16", "fp8-current"), "global_batch": (128, 256)})
+    assert [(one.job.precision, one.job.global_batch) for one in asked] == [
+        ("bf16", 128), ("bf16", 256), ("fp8-current", 128), ("fp8-current", 256),
+    ]  # fmt: skip
+    with pytest.raises(QuestionError, match="did you mean precision"):
+        jobs(ASKED, {"precison": ("bf16",)})
+    with pytest.raises(QuestionError, match="unknown precision"):
+        jobs(ASKED, {"precision": ("bf17",)})
 
 
 def test_a_front_has_what_none_beats_and_nothing_else():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from meshwright.planner.space import Axes
 
 FULL = Recompute(granularity="full")
+FLEX = ("deepep", "hybridep")
+"""Backends of the flex dispatcher, which needs more than one expert rank."""
 
 
 def recompute_choices(model: Model, *, blocks: bool = True) -> tuple[Recompute, ...]:
@@ -94,15 +96,40 @@ def _subsets(kinds: frozenset[Any]) -> tuple[frozenset[Any], ...]:
     )
 
 
-def combinations_of(axes: Axes) -> Iterator[Execution]:
-    """The base execution with every combination of the free flags."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One combination of the flags (its recompute is set later), and the layouts it is for.
+
+    experts  None: all layouts; True: those that exchange tokens between expert ranks; False: the others
+    """
+
+    execution: Execution
+    experts: bool | None = None
+
+
+def combinations_of(axes: Axes) -> tuple[Candidate, ...]:
+    """The base execution with every combination of the free flags.
+
+    Where tokens go to no other rank (ep 1), the engine refuses the flex dispatchers and the overlap of
+    their exchange; there the same flags without them are tried.
+    """
     names = [item.name for item in fields(Execution)]
     found = [axes.execution]
     for name, values in axes.flags.items():
         if name not in names:
             raise QuestionError(f"{name[:40]!r} is not a flag of the execution")
         found = [replace(one, **{name: value}) for one in found for value in values]  # type: ignore[arg-type]
-    return iter(dict.fromkeys(found))
+    found = list(dict.fromkeys(found))
+    alone = [one for one in dict.fromkeys(map(_without_exchange, found)) if one not in found]
+    return (
+        *(Candidate(execution=one, experts=True if _without_exchange(one) != one else None) for one in found),
+        *(Candidate(execution=one, experts=False) for one in alone),
+    )
+
+
+def _without_exchange(one: Execution) -> Execution:
+    dispatcher = "alltoall" if one.dispatcher in FLEX else one.dispatcher
+    return replace(one, dispatcher=dispatcher, overlaps=one.overlaps - {"ep"})
 
 
 def recompute_sets(model: Model, axes: Axes) -> tuple[Recompute, ...]:
@@ -113,36 +140,50 @@ def recompute_sets(model: Model, axes: Axes) -> tuple[Recompute, ...]:
 def executions(model: Model, axes: Axes) -> tuple[Execution, ...]:
     """The distinct executions of the space: every combination of flags with every recompute set."""
     sets = recompute_sets(model, axes)
-    return tuple(replace(one, recompute=recompute) for one in combinations_of(axes) for recompute in sets)
+    return tuple(
+        replace(one.execution, recompute=recompute) for one in combinations_of(axes) for recompute in sets
+    )
 
 
-def differs(one: Execution, axes: Axes, rows: LayoutTable) -> Bools:
+def differs(candidate: Candidate, axes: Axes, rows: LayoutTable) -> Bools:
     """Rows on which the flags are worth trying. [N]
 
-    A value beyond the first of its list is tried only where it changes something; sharding by FSDP is left
-    to layouts without a pipeline, since nobody ships the two together.
+    A value is tried only where it changes something. Sharding by FSDP is left to layouts without a
+    pipeline, since nobody ships the two together.
     """
+    one = candidate.execution
     keep = np.ones(len(rows), dtype=bool)
+    if candidate.experts is not None:
+        keep &= (rows.ep > 1) == candidate.experts
     for name, values in axes.flags.items():
-        if name == "fsdp":
-            shards = (rows.pp == 1) & (rows.dp * rows.cp > 1)
-            keep &= shards if one.fsdp else ~shards | (False in values)
-        elif getattr(one, name) != values[0]:
-            keep &= _matters(name, one, values[0], rows)
+        keep &= _matters(name, one, values, rows)
     return keep
 
 
-def _matters(name: str, one: Execution, first: object, rows: LayoutTable) -> Bools:
-    """Rows on which a flag changes anything. [N]"""
+def _matters(name: str, one: Execution, values: tuple[object, ...], rows: LayoutTable) -> Bools:
+    """Rows on which the value that `one` has of a flag is worth trying. [N]"""
+    everywhere = np.ones(len(rows), dtype=bool)
     match name:
-        case "cp_comm":
-            return np.asarray(rows.cp > 1)
-        case "dispatcher":
-            return np.asarray(rows.ep > 1)
-        case "distributed_optimizer":
-            return np.asarray((rows.dp * rows.cp > 1) & (not one.fsdp))
+        case "fsdp":
+            shards = (rows.pp == 1) & (rows.dp * rows.cp > 1)
+            return np.asarray(shards if one.fsdp else ~shards | (False in values))
         case "overlaps":
-            degree = {"tp": rows.tp, "ep": rows.ep, "pp": rows.pp, "dp": rows.dp * rows.cp}
-            apart = one.overlaps ^ (first if isinstance(first, frozenset) else frozenset())
-            return np.asarray(np.all([degree[kind] > 1 for kind in sorted(apart)], axis=0))
-    return np.ones(len(rows), dtype=bool)
+            return _overlaps_matter(one, values, rows)
+        case "cp_comm" if one.cp_comm != values[0]:
+            return np.asarray(rows.cp > 1)
+        case "dispatcher" if one.dispatcher != next((v for v in values if v not in FLEX), None):
+            return np.asarray(rows.ep > 1)
+        case "distributed_optimizer" if one.distributed_optimizer != values[0]:
+            return np.asarray((rows.dp * rows.cp > 1) & (not one.fsdp))
+    return everywhere
+
+
+def _overlaps_matter(one: Execution, values: tuple[object, ...], rows: LayoutTable) -> Bools:
+    """An overlap that some values have and others lack is tried only where there is such traffic. [N]"""
+    sets = [value for value in values if isinstance(value, frozenset)]
+    varied = frozenset.union(*sets) - frozenset.intersection(*sets)
+    degree = {"tp": rows.tp, "ep": rows.ep, "pp": rows.pp, "dp": rows.dp * rows.cp}
+    keep = np.ones(len(rows), dtype=bool)
+    for kind in sorted(varied & one.overlaps):
+        keep &= degree[kind] > 1
+    return keep

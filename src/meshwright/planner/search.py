@@ -14,7 +14,7 @@ from meshwright.job.spec import Execution, Recompute
 from meshwright.layout.layout import Layout
 from meshwright.layout.rules import legal_mask
 from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
-from meshwright.planner.flags import FULL, combinations_of, differs, is_lighter, recompute_sets
+from meshwright.planner.flags import FULL, Candidate, combinations_of, differs, is_lighter, recompute_sets
 from meshwright.planner.pricing import Piece, Pricer
 from meshwright.planner.ranking import rank
 from meshwright.planner.space import Axes, Geometries, geometries
@@ -99,7 +99,7 @@ def search(
     space = geometries(question, axes)
     pricer = Pricer(question, space)
     sets = recompute_sets(question.model, axes)
-    flags = tuple(combinations_of(axes))
+    flags = combinations_of(axes)
     tally = _Tally(
         keep=space_table()["keep"]["value"] if keep is None else keep,
         usable=question.cluster.gpu.usable_memory,
@@ -123,17 +123,18 @@ def search(
 
 
 def _search_flags(
-    question: Question, axes: Axes, pricer: Pricer, flags: Execution, sets: Sequence[Recompute],
+    question: Question, axes: Axes, pricer: Pricer, flags: Candidate, sets: Sequence[Recompute],
     tally: _Tally, step: Callable[[int], None],
 ) -> None:  # fmt: skip
     """Every geometry under one combination of flags and each recompute set."""
     space = pricer.space
-    candidates = [replace(flags, recompute=recompute) for recompute in sets]
-    legal = [_legal(question, axes, space, one, tally) for one in candidates]
+    candidates = [replace(flags.execution, recompute=recompute) for recompute in sets]
+    worth = differs(flags, axes, space.table)
+    legal = [_legal(question, space, one, worth, tally) for one in candidates]
     reach = np.any(legal, axis=0)
     tally.legal += int(np.sum(legal))
     if len(sets) > 1:
-        possible = _within_memory(pricer, reach, replace(flags, recompute=FULL), tally)
+        possible = _within_memory(pricer, reach, replace(flags.execution, recompute=FULL), tally)
         tally.excluded["memory"] += int(np.sum([mask & ~possible for mask in legal]))
         reach &= possible
     bounds = Bounds(keep=tally.keep, times=np.zeros(len(space)), roomy={})
@@ -148,10 +149,10 @@ def _search_flags(
         step(len(space))
 
 
-def _legal(question: Question, axes: Axes, space: Geometries, execution: Execution, tally: _Tally) -> Bools:
-    """Rows that can start with these flags, and on which they make a difference. [G]"""
+def _legal(question: Question, space: Geometries, execution: Execution, worth: Bools, tally: _Tally) -> Bools:
+    """Rows worth trying that can start with these flags. [G]"""
     table = replace(space.table, executions=(execution,))
-    worth = differs(execution, axes, table)
+    worth = worth.copy()
     recompute = execution.recompute
     if recompute.method == "block" and recompute.num_layers is not None and len(space):
         deepest = np.array([max(p.layers_per_chunk) for p in space.pipelines])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from meshwright.cluster.parse import build_cluster, parse_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
-from meshwright.job.spec import Execution, positive
+from meshwright.job.spec import Execution, Job, one_of, positive
 from meshwright.layout.layout import Layout
 from meshwright.planner.economics import Economics, Rates, economics
 from meshwright.planner.fit import fewest_gpus
@@ -82,7 +83,8 @@ class Point:
         job = self.question.job
         row: dict[str, Any] = {
             "gpus": self.gpus, "gpu": self.question.cluster.gpu.name, "seq_length": job.seq_length,
-            "gbs": job.global_batch, "fits": self.fits,
+            "gbs": job.global_batch, "precision": job.precision, "optimizer": job.optimizer,
+            "fits": self.fits,
         }  # fmt: skip
         if not self.fits:
             return row | dict.fromkeys(("layout", "step_seconds", "tokens_per_second_per_gpu", "economics"))
@@ -201,6 +203,22 @@ def sequences(
         if hold == "tokens":
             batch = max(1, round(question.job.tokens_per_step / length))
         found.append(replace(question, job=replace(question.job, seq_length=length, global_batch=batch)))
+    return tuple(found)
+
+
+def jobs(question: Question, changes: Mapping[str, Sequence[object]]) -> tuple[Question, ...]:
+    """The question with every combination of other values of its job: precision, optimizer, global_batch.
+
+    These change the numerics, so a search never varies them by itself. QuestionError for a name that is
+    no field of a job, or a value that it does not take.
+    """
+    names = [item.name for item in fields(Job)]
+    for name in changes:
+        one_of("field of a job", name, tuple(names))
+    found = []
+    for values in itertools.product(*changes.values()):
+        change: dict[str, Any] = dict(zip(changes, values, strict=True))
+        found.append(replace(question, job=replace(question.job, **change)))
     return tuple(found)
 
 
