@@ -232,6 +232,14 @@ def test_a_config_is_written_and_copied(desktop: Any) -> None:
     assert "pretrain_gpt.py" in copied
 
 
+def test_the_trace_is_saved(desktop: Any, tmp_path: Path) -> None:
+    planned(desktop)
+    with desktop.expect_download() as waiting:
+        desktop.click("#save-trace")
+    waiting.value.save_as(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
 def test_the_report_is_saved_and_opens_alone(desktop: Any, tmp_path: Path) -> None:
     planned(desktop)
     with desktop.expect_download() as waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from meshwright.report.svg.timeline import timeline_picture
 from meshwright.report.svg.volume import volume_picture
 from meshwright.report.svg.waterfall import waterfall_picture
 from meshwright.report.terminal import layout_words
+from meshwright.report.trace import chrome_trace
 
 GROUPS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
 """Kinds of groups that the rank grid can be coloured by."""
@@ -125,6 +127,11 @@ def memory_curves(answer: Estimate) -> tuple[MemoryCurve, ...]:
         points += [(laid.end, points[-1][1]), (laid.end, held.update), (laid.whole, held.update)]
         curves.append(MemoryCurve(stage=stage, points=tuple((at, size + outside) for at, size in points)))
     return tuple(curves)
+
+
+def trace(answer: Estimate) -> dict[str, Any]:
+    """One step as a trace for Perfetto (chrome://tracing), with the memory of some stages."""
+    return chrome_trace(timeline(answer), memory_curves(answer))
 
 
 def pictures(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,7 @@ def _sizes(given: Given) -> list[Any]:
 
 def report(given: Given) -> Answer:
     """The plan as one HTML file."""
+    import meshwright as mw
     from meshwright.api.picturing import report as page
     from meshwright.report.html import Written
 
@@ -128,41 +129,26 @@ def report(given: Given) -> Answer:
     written = []
     if answer.best is not None and answer.fitting:
         for target in ("megatron-lm", "megatron-bridge"):
-            files = _written(answer.best, target)
+            files = mw.write(answer.best, target)
             written += [Written(title=f"{target}: {name}", text=text) for name, text in files.items()]
     return {"html": page(answer, written=written)}
 
 
 def write(given: Given) -> Answer:
     """One layout in the language of a framework."""
+    import meshwright as mw
+
     answer = _once("estimate", given)
     if not answer.valid:
         raise LayoutError(f"this layout cannot start: {answer.findings[0].message}")
-    return {"target": given["target"], "files": _written(answer, given["target"])}
+    return {"target": given["target"], "files": mw.write(answer, given["target"])}
 
 
-@cache
-def targets() -> tuple[str, ...]:
-    """Frameworks that a plan can be written for."""
-    from meshwright.frameworks.adapters import ADAPTERS
+def trace(given: Given) -> Answer:
+    """One step of a layout, for Perfetto."""
+    from meshwright.api.picturing import trace as traced
 
-    return tuple(adapter.name for adapter in ADAPTERS if adapter.files is not None)
-
-
-def _written(answer: Any, target: str) -> dict[str, str]:
-    from meshwright.api.picturing import layout_of
-    from meshwright.frameworks.adapters import adapter
-    from meshwright.frameworks.plan import plan_of
-
-    if target not in targets():
-        raise QuestionError(f"unknown framework {target[:40]!r}; known: {', '.join(targets())}")
-    found = adapter(target)
-    question = answer.question
-    plan_ = plan_of(
-        question.model, question.cluster, question.job, layout_of(answer), answer.execution,
-        pipeline_layout=answer.pipeline_layout or None,
-    )  # fmt: skip
-    return found.files(plan_) if found is not None and found.files is not None else {}
+    return traced(_once("estimate", given))
 
 
 def check(given: Given) -> Answer:
@@ -250,5 +236,5 @@ def _options(given: Given) -> Any:
 
 KINDS: Mapping[str, Callable[[Given], Answer]] = {
     "plan": plan, "fit": fit, "estimate": estimate, "scaling": scaling, "report": report, "write": write,
-    "check": check, "ranks": ranks,
+    "check": check, "ranks": ranks, "trace": trace,
 }  # fmt: skip

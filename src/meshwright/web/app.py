@@ -19,7 +19,6 @@ from meshwright._version import __version__
 from meshwright.errors import MeshwrightError
 from meshwright.web import questions as ask
 from meshwright.web import schema
-from meshwright.web.answers import targets
 from meshwright.web.assets import assets
 from meshwright.web.guard import BodyLimit, SafeHeaders
 from meshwright.web.pool import Limits, Pool
@@ -73,9 +72,11 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
     @api.get("/limits")
     async def limits_() -> schema.LimitsAnswer:
         """What this server is and allows."""
+        import meshwright as mw
+
         return schema.LimitsAnswer(
             version=__version__, largest_body_bytes=limits.largest_body, seconds_a_request=limits.seconds,
-            waiting_requests=limits.waiting, targets=list(targets()),
+            waiting_requests=limits.waiting, targets=list(mw.framework_names()),
         )  # fmt: skip
 
     @api.get("/models", responses={422: _ERRORS[422]})
@@ -111,6 +112,7 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
         "check", ask.CheckQuestion, schema.CheckAnswer, "What is wrong with a launch script; it is never run."
     )
     answers("write", ask.WriteQuestion, schema.WrittenAnswer, "One layout in the language of a framework.")
+    answers("trace", ask.LayoutQuestion, schema.TraceAnswer, "One step of a layout as a trace for Perfetto.")
     answers("ranks", ask.RanksQuestion, schema.RanksAnswer, "Every rank, its node and its groups.")
 
     @api.post("/report", responses={200: {"content": {"text/html": {}}}, **_ERRORS}, response_class=Response)

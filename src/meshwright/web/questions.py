@@ -115,6 +115,10 @@ class ReportQuestion(ClusterGiven):
     top: int = Field(10, ge=1, le=MOST_TOP)
 
 
+class LayoutQuestion(ClusterGiven):
+    """One layout."""
+
+
 class WriteQuestion(ClusterGiven):
     """One layout in the language of a framework."""
 

@@ -143,6 +143,12 @@ class ScalingAnswer(Open):
     pictures: list[PictureAnswer]
 
 
+class TraceAnswer(Open):
+    """Chrome's trace event format."""
+
+    traceEvents: list[dict[str, Any]]  # noqa: N815 (the format's own name)
+
+
 class WrittenAnswer(BaseModel):
     """The files that a framework is launched with: {name: text}."""
 

@@ -94,7 +94,7 @@ def _warm_up() -> None:
     answers.plan(job)
     answers.estimate({**job, "tp": 2, "pp": 2})
     answers.check({"text": "torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n", "name": "a.sh"})
-    answers.targets()
+    answers.write({**job, "tp": 2, "target": "megatron-bridge"})
 
 
 def _own_places() -> tuple[str, ...]:

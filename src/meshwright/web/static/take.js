@@ -11,6 +11,7 @@ export async function buildTake(answerOf) {
   $("copy-link").addEventListener("click", (event) => copy(location.href, event.target));
   $("save-json").addEventListener("click", () => save("plan.json", JSON.stringify(answerOf(), null, 1), "application/json"));
   $("save-report").addEventListener("click", saveReport);
+  $("save-trace").addEventListener("click", saveTrace);
   $("write").addEventListener("click", write);
 }
 
@@ -22,6 +23,16 @@ async function saveReport(event) {
   } catch (error) {
     fill($("written"), el("p", { class: "message error" }, error.message));
   } finally { event.target.disabled = false; }
+}
+
+async function saveTrace() {
+  if (!shown.plan) return;
+  try {
+    const answer = await post("trace", layoutQuestion(shown.plan, changes()));
+    if (answer) save("step.trace.json", JSON.stringify(answer), "application/json");
+  } catch (error) {
+    fill($("written"), el("p", { class: "message error" }, error.message));
+  }
 }
 
 async function write() {
