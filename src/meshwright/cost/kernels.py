@@ -68,6 +68,13 @@ class Kernels:
             element=self.table["element_bytes"][fmt], hbm=self.gpu.hbm,
         )  # fmt: skip
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Names under which factors of this GPU stand in a calibration."""
+        names, architecture = self.table["kinds"], self.gpu.architecture
+        descends = names["architecture"].get(architecture, [architecture])
+        return (*descends, *names["relative"].get(self.relative, []))
+
     def attention_rate(self, head_dim: float, length: Floats, *, mla: bool = False) -> Floats:
         """Forward FLOP/s of fused causal bf16 attention over `length` tokens. [Q]
 

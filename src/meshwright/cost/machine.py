@@ -52,7 +52,7 @@ class Machine:
 
     def factor(self, name: str, *kinds: str) -> float:
         """A multiplier of the calibration, on this architecture where it has one of its own."""
-        return self.question.calibration.factor(name, self.architecture, *kinds)
+        return self.question.calibration.factor(name, *self.kernels.kinds, *kinds)
 
     @property
     def frozen(self) -> bool:
@@ -74,7 +74,7 @@ class Machine:
         fmt = self.recipe.gemm if quantised else "bf16"
         out = self.kernels.table["wgrad_bytes"][self.question.job.grad_dtype] if wgrad else 2.0
         seconds = gemm_seconds(self.gemm_constants(quantised=quantised), m, n, k, groups, out, apart)
-        return np.asarray(seconds * self.factor("gemm", fmt, self.kernels.relative))
+        return np.asarray(seconds * self.factor("gemm", fmt))
 
     def gemm_constants(self, *, quantised: bool) -> GemmConstants:
         return self.kernels.gemm(self.recipe.gemm if quantised else "bf16")

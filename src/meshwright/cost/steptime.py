@@ -21,7 +21,7 @@ from meshwright.cost.gradients import (
 )
 from meshwright.cost.keys import distinct_keys
 from meshwright.cost.machine import machine_for
-from meshwright.cost.network import Network
+from meshwright.cost.network import Network, network_of
 from meshwright.cost.question import Question
 from meshwright.cost.stages import StageView
 from meshwright.facts import load_json
@@ -42,11 +42,13 @@ class TimeTable:
            time of filling and draining the pipeline
     band   relative half width of the 80 % band
     stage  [N, D] seconds of each scored stage for one micro-batch, forward and backward
+    sharding  [N] the part of `dp` that is paid beside every micro-batch: gathers and scatters of FSDP
     """
 
     terms: dict[str, Floats]
     band: float
     stage: Floats
+    sharding: Floats
 
     @property
     def step(self) -> Floats:
@@ -76,7 +78,8 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
     average = np.einsum("nk,nkt->tn", mean_blocks, costs.both[keys.of_row])
     terms = {name: average[t] * micro for t, name in enumerate(BLOCK_TERMS)}
     reduced = gradient_seconds(question, table, machine.network, own, forward, backward)
-    terms["dp"] = reduced + micro * (fsdp * multiplicity).sum(axis=1) / table.pp
+    sharding = micro * (fsdp * multiplicity).sum(axis=1) / table.pp
+    terms["dp"] = reduced + sharding
     terms["pp"] = boundary_seconds(question, table, machine.network)
     terms["imbalance"] = micro * (slowest - total / table.pp)
     terms["bubble"] = (total - slowest) / table.vpp
@@ -87,6 +90,7 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
         terms={name: terms[name] for name in TERMS},
         band=moe if question.model.is_moe else dense,
         stage=stage,
+        sharding=sharding,
     )
 
 
@@ -99,17 +103,25 @@ def _fixed(question: Question, table: LayoutTable, rest: Floats) -> Floats:
     return np.asarray(form["fixed"]["seconds"] * factor("fixed") + waits)
 
 
-def boundary_seconds(question: Question, table: LayoutTable, network: Network) -> Floats:
-    """Exposed messages between stages: one activation and one gradient a chunk and micro-batch. [N]
+def boundary_message(
+    question: Question, table: LayoutTable, network: Network | None = None
+) -> tuple[Floats, Floats]:
+    """Seconds of one message between stages, and the share of it for which a stage waits. [N], [N]
 
     Interleaved schedules send beside compute unless told otherwise; plain 1F1B waits.
     """
+    if network is None:
+        network = network_of(question.cluster, 1.0 / question.calibration.factor("network"))
     shared = np.where(table.sp, table.tp, 1)
     message = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp / shared
     crosses = table.world // table.pp >= question.cluster.nvlink_domain
     form = network.table["overlap"]["pp"]
     beside = flags(table, lambda e: "pp" in e.overlaps) | (table.vpp > 1)
-    exposed = np.where(beside, form["interleaved"], form["exposed"])
-    one = network.p2p(message, crosses.astype(float))
-    seconds = 2.0 * one * table.vpp * exposed * (table.num_microbatches + table.pp - 1)
-    return np.asarray(np.where(table.pp > 1, seconds, 0.0)) * question.calibration.factor("pp")
+    one = network.p2p(message, crosses.astype(float)) * question.calibration.factor("pp")
+    return np.where(table.pp > 1, one, 0.0), np.where(beside, form["interleaved"], form["exposed"])
+
+
+def boundary_seconds(question: Question, table: LayoutTable, network: Network) -> Floats:
+    """Exposed messages between stages: one activation and one gradient a chunk and micro-batch. [N]"""
+    one, exposed = boundary_message(question, table, network)
+    return np.asarray(2.0 * one * table.vpp * exposed * (table.num_microbatches + table.pp - 1))
