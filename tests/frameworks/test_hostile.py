@@ -211,7 +211,7 @@ CORPUS = [
 ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_files_never_raise(data: st.DataObject) -> None:
     text, name = data.draw(st.sampled_from(CORPUS))
@@ -249,7 +249,7 @@ def test_damaged_files_never_raise(data: st.DataObject) -> None:
     answer(text, name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     text=st.text(max_size=300), suffix=st.sampled_from([".sh", ".yaml", ".toml", ".py", ".json", ".sbatch"])
 )
@@ -265,7 +265,7 @@ WORDS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(words=WORDS)
 def test_random_commands_never_raise(words: list[str]) -> None:
     try:

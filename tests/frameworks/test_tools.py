@@ -12,6 +12,7 @@ import pytest
 from meshwright.errors import LayoutError, QuestionError
 from meshwright.frameworks import outputs
 from meshwright.frameworks.check import check_reading, check_readings
+from meshwright.frameworks.check_files import check_files
 from meshwright.frameworks.compare import compare
 from meshwright.frameworks.environment import advised
 from meshwright.frameworks.gpus import gpu_in
@@ -131,10 +132,9 @@ def test_environment_variables_win_over_defaults() -> None:
 
 def test_every_value_says_where_it_came_from() -> None:
     resolved = check_reading(corpus("07_bridge_30b_moe.sh")).resolved
-    assert str(resolved["tensor_model_parallel_size"].source) == (
-        "script argument $2, default at 07_bridge_30b_moe.sh:5"
-    )
-    assert str(resolved["sequence_parallel"].source) == "07_bridge_30b_moe.sh:14"
+    file = DATA / "07_bridge_30b_moe.sh"
+    assert str(resolved["tensor_model_parallel_size"].source) == f"script argument $2, default at {file}:5"
+    assert str(resolved["sequence_parallel"].source) == f"{file}:14"
     assert "recipe qwen3_30b_a3b" in str(resolved["seq_length"].source)
     assert resolved["num_moe_experts"].value == 128
     assert "model" in str(resolved["num_moe_experts"].source)
@@ -242,14 +242,15 @@ def test_sarif_names_rule_file_and_line() -> None:
     assert (worst["level"], worst["ruleId"]) == ("error", "world-divides-expert-grid")
     assert ids[worst["ruleIndex"]] == worst["ruleId"]
     place = worst["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"] == "19_wren_moe.sh"
+    assert place["artifactLocation"]["uri"] == str(DATA / "19_wren_moe.sh")
     assert place["region"]["startLine"] > 0
 
 
 def test_github_annotations_stay_on_one_line() -> None:
     text = outputs.github(check_readings([corpus("25_dunlin3b.sbatch")]))
     lines = text.splitlines()
-    assert lines[0].startswith("::error file=25_dunlin3b.sbatch,line=14,title=max-connections-1::tp=2")
+    file = DATA / "25_dunlin3b.sbatch"
+    assert lines[0].startswith(f"::error file={file},line=14,title=max-connections-1::tp=2")
     assert all(line.startswith("::") for line in lines)
 
 
@@ -266,6 +267,26 @@ def test_directories_hold_their_config_files() -> None:
     names = {path.name for path in expand([DATA])}
     assert {"01_osprey7b_pretrain.sh", "12_titan_8b.toml", "kite-20b-a3b.sh"} <= names
     assert "truth.csv" not in names
+
+
+def test_checking_a_directory_passes_over_files_that_say_nothing(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    report = check_files([DATA], progress=lambda done, total: seen.append((done, total)))
+    assert len(report.results) == 42  # 40 files, one of which starts three runs
+    assert not report.unread  # the two sourced model files start nothing, and nobody named them
+    assert seen[-1] == (42, 42)
+    assert report.verdict == "invalid"
+    (tmp_path / "notes.sh").write_text("echo hello\n")
+    with pytest.raises(QuestionError, match="starts no training"):
+        check_files([tmp_path / "notes.sh"])
+    report = check_files([DATA / "01_osprey7b_pretrain.sh", tmp_path / "notes.sh"])
+    assert report.verdict == "unknown"
+    assert list(report.unread) == [str(tmp_path / "notes.sh")]
+
+
+def test_sourced_values_name_the_file_they_stand_in() -> None:
+    reading = corpus("10_slime_kite_grpo.sh")
+    assert str(reading.options["hidden_size"].source) == f"{DATA}/models/kite-20b-a3b.sh:8"
 
 
 def test_unknown_frameworks_are_named() -> None:

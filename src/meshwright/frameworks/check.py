@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from meshwright.errors import QuestionError
 from meshwright.frameworks import extra_rules
 from meshwright.frameworks.memory_check import memory_findings
 from meshwright.frameworks.reading import Reading, Source, Value
-from meshwright.frameworks.sane import sane, sane_launcher
+from meshwright.frameworks.sane import sane, sane_launcher, without
 from meshwright.frameworks.spelling import short_names, table
 from meshwright.frameworks.view import Beside, view_of, with_given
 from meshwright.layout.rules import ALL_RULES, Finding, Undecided, View, examine, rule
@@ -144,9 +146,13 @@ def _has_expert_grid(view: View) -> bool:
 
 def check_reading(reading: Reading, beside: Beside | None = None) -> CheckResult:
     """Every rule, the launcher's traps and memory, against one run."""
-    beside = beside or Beside()
+    with np.errstate(all="ignore"):  # a degree of 0 is a finding, not a warning on the screen
+        return _checked(reading, beside or Beside())
+
+
+def _checked(reading: Reading, beside: Beside) -> CheckResult:
     reading = sane_launcher(sane(with_given(reading, beside)))
-    view = view_of(reading, beside)
+    reading, view = _viewed(reading, beside)
     titan = reading.framework == "torchtitan"
     found = [] if titan else [_weighed(finding, reading) for finding in _broken_rules(view)]
     found = _without_echoes(found, view)
@@ -171,6 +177,19 @@ def check_reading(reading: Reading, beside: Beside | None = None) -> CheckResult
         resolved=resolved_of(reading, view),
         memory=memory,
     )
+
+
+def _viewed(reading: Reading, beside: Beside) -> tuple[Reading, View]:
+    """The view, without options whose values the rules refuse to read; each is a note of the reading."""
+    for _ in range(len(reading.options)):
+        try:
+            return reading, view_of(reading, beside)
+        except QuestionError as problem:
+            refused = next((name for name in reading.options if str(problem).startswith(f"{name} ")), None)
+            if refused is None:
+                raise
+            reading = without(reading, refused, str(problem))
+    return reading, view_of(reading, beside)
 
 
 def _broken_rules(view: View) -> list[Finding]:

@@ -79,7 +79,7 @@ def read_file(path: Path, given: Given | None = None) -> list[Reading]:
     content = read_plain(path, MAX_SOURCE)
     if content is None:
         raise QuestionError(why_unreadable(path))
-    return read_text(content, path.name, given, path.parent)
+    return read_text(content, str(path), given, path.parent)
 
 
 def why_unreadable(path: Path) -> str:
@@ -207,9 +207,9 @@ def read_script(content: str, name: str, given: Given, root: Path | None = None)
     state = State()
     state.variables.update(launchers.slurm_variables(text))
     _give(state, given)
-    shell = Shell(Files(root or Path(), {}), state)
+    shell = Shell(_files(root, name), state)
     shell.directives = launchers.slurm_directives(text)
-    shell.run_file(name, text)
+    shell.run_file(os.path.basename(name), text)
     readings = _readings_of(shell, given)
     if not readings:
         for path, script in list(shell.files.virtual.items()):
@@ -221,6 +221,12 @@ def read_script(content: str, name: str, given: Given, root: Path | None = None)
     if not readings:
         raise QuestionError(_nothing_started(shell, name))
     return readings
+
+
+def _files(root: Path | None, name: str) -> Files:
+    """Files near a script; shown with the directory as the person wrote it."""
+    folder = os.path.dirname(name)
+    return Files(root or Path(), shown_root=f"{folder}/" if folder else "")
 
 
 def _nothing_started(shell: Shell, name: str) -> str:

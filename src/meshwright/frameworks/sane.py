@@ -73,6 +73,16 @@ def sane(reading: Reading) -> Reading:
     )
 
 
+def without(reading: Reading, name: str, why: str) -> Reading:
+    """The reading without an option whose value cannot be, with a note that says so."""
+    line = reading.options[name].line
+    note = Note(
+        id="impossible-value", severity="error", message=why, fix=f"another value for {name}", line=line
+    )
+    kept = {key: value for key, value in reading.options.items() if key != name}
+    return replace(reading, options=kept, notes=(*reading.notes, note))
+
+
 def whole(value: Plain) -> Plain:
     """`4.0` as 4; everything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
