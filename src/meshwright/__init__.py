@@ -31,6 +31,7 @@ _WHERE = {
     "gpus": "meshwright.api.catalogs",
     "models": "meshwright.api.catalogs",
     "ranks": "meshwright.api.ranks",
+    "judge": "meshwright.api.verifying",
     "plan": "meshwright.api.planning",
 }
 

@@ -102,6 +102,14 @@ def _settings(words: list[str]) -> dict[str, Any]:
     return found
 
 
+def read_levels(text: str) -> tuple[int, ...]:
+    """Levels of `verify`: 0,1,2,3."""
+    words = [word.strip() for word in text.split(",")]
+    if not words or any(word not in ("0", "1", "2", "3") for word in words):
+        raise QuestionError(f"--level {text[:40]}: levels are 0, 1, 2 and 3, separated by commas")
+    return tuple(sorted({int(word) for word in words}))
+
+
 def pairs(option: str, words: list[str]) -> dict[str, str]:
     """NAME=VALUE words."""
     found = {}
