@@ -21,6 +21,9 @@ _WHERE = {
     "Plans": "meshwright.planner.answer",
     "QuestionError": "meshwright.errors",
     "advise": "meshwright.api.guide",
+    "compare": "meshwright.api.comparing",
+    "rescale": "meshwright.api.comparing",
+    "resume": "meshwright.api.comparing",
     "convert": "meshwright.api.writing",
     "framework_names": "meshwright.api.writing",
     "write": "meshwright.api.writing",
@@ -33,6 +36,7 @@ _WHERE = {
     "ranks": "meshwright.api.ranks",
     "judge": "meshwright.api.verifying",
     "plan": "meshwright.api.planning",
+    "verify": "meshwright.api.verifying",
 }
 
 __all__ = ["__version__", *sorted(_WHERE)]

@@ -39,7 +39,7 @@ def verify(
 def verify_answer(
     answer: Estimate, *, levels: Sequence[int] = LEVELS, fault: str | None = None
 ) -> Verification:
-    """The same for an estimate that is already there; what the rules refuse, the engine is asked all the same."""
+    """The same for an estimate; what the rules refuse, the engine is asked all the same."""
     row, question = answer.layout, answer.question
     layout = Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
     chunks = layout.pp * layout.vpp

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from meshwright.api.comparing import one_run
 from meshwright.errors import QuestionError
 from meshwright.frameworks.plan import plan_of
-from meshwright.frameworks.read import Given, read_file
 from meshwright.frameworks.write import convert as convert_reading
 from meshwright.frameworks.write import write as write_plan
 from meshwright.frameworks.write import writers
@@ -46,11 +46,7 @@ def convert(
     arguments: Mapping[int, str] | None = None,
 ) -> dict[str, str]:
     """{file name: text}: what a launch script or config says, in another framework's language."""
-    readings = read_file(Path(file), Given(environment=environment or {}, arguments=arguments or {}))
-    if len(readings) != 1:
-        labels = ", ".join(reading.label or "?" for reading in readings)
-        raise QuestionError(f"{file} describes {len(readings)} runs ({labels}); convert takes one")
-    return convert_reading(readings[0], framework)
+    return convert_reading(one_run(file, environment, arguments), framework)
 
 
 def save(files: Mapping[str, str], folder: Path) -> Iterable[Path]:

@@ -33,6 +33,9 @@ def check(
     framework: Annotated[str | None, typer.Option("--framework", help="read as this framework")] = None,
     framework_version: Annotated[str | None, typer.Option("--framework-version", help="its version")] = None,
     online: Annotated[bool, typer.Option("--online", help="look models up on the hub")] = False,
+    resume_from: Annotated[
+        str | None, typer.Option("--resume-from", help="can FILE go on from the checkpoint of this config?")
+    ] = None,
     values: Annotated[bool, typer.Option("--values", help="show every value and where it came from")] = False,
     form: Annotated[str, typer.Option("--format", help="text, json, sarif or github")] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="the same as --format json")] = False,
@@ -46,6 +49,8 @@ def check(
 
     form = one_of("format", "json" if as_json else form, ("text", "json", "sarif", "github"))
     paths, command = _apart(files or [])
+    if resume_from:
+        _resume(resume_from, list(paths), pairs("--env", env or []), form)
     with progress_bar("reading files") as progress:
         report = mw.check(
             paths,
@@ -77,3 +82,16 @@ def _apart(words: list[str]) -> tuple[Iterable[str], list[str]]:
         command = sys.argv[sys.argv.index("--") + 1 :]
         return words[: len(words) - len(command)], command
     return words, []
+
+
+def _resume(old: str, new: list[str], environment: dict[str, str], form: str) -> None:
+    """Whether a checkpoint can go on under the new config."""
+    import meshwright as mw
+    from meshwright.errors import QuestionError
+    from meshwright.report.comparison import resume_text
+
+    if len(new) != 1:
+        raise QuestionError("--resume-from OLD takes one new config: check --resume-from old.sh new.sh")
+    answer = mw.resume(old, new[0], environment)
+    typer.echo(json.dumps(answer.as_dict(), indent=2, default=str) if form == "json" else resume_text(answer))
+    raise typer.Exit(STATUS[answer.verdict])

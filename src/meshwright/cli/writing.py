@@ -57,18 +57,33 @@ def convert(
     file: Annotated[str, typer.Argument(help="launch script or config", show_default=False)],
     to: To = "",
     out: Out = "",
+    gpus: Annotated[str, typer.Option("--gpus", help="rescale to these GPUs first: 128xH100")] = "",
+    batch: Annotated[
+        str, typer.Option("--batch", help="with --gpus: hold the global batch, or scale it")
+    ] = "hold",
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable")
     ] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="N=VALUE of a script's argument")] = None,
 ) -> None:
-    """Somebody's launch script or config in another framework's language."""
+    """Somebody's launch script or config in another framework's language, or on other GPUs."""
     import meshwright as mw
     from meshwright.cli.reading import numbered, pairs
+    from meshwright.job.spec import one_of
 
+    given, arguments = pairs("--env", env or []), numbered("--arg", arg or [])
+    if gpus:
+        from meshwright.frameworks.write import convert as write_reading
+        from meshwright.report.comparison import rescaled_text
+
+        how = one_of("batch", batch, ("hold", "scale"))
+        answer = mw.rescale(file, gpus, batch=how, environment=given)
+        typer.echo(rescaled_text(answer), nl=False, err=bool(to))
+        if to:
+            _deliver(write_reading(answer.after.reading, to), out)
+        return
     if _listed(to):
         return
-    given, arguments = pairs("--env", env or []), numbered("--arg", arg or [])
     _deliver(mw.convert(file, to, environment=given, arguments=arguments), out)
 
 
