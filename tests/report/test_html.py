@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 
 import meshwright as mw
 from meshwright.api.picturing import PICTURES, report
+from meshwright.api.reporting import html_report, sizes_around
+from meshwright.cluster.parse import parse_cluster
 from meshwright.planner.answer import Plans
 from meshwright.report.html import Written
 
@@ -83,3 +85,18 @@ def test_it_reports_an_estimate_too() -> None:
 def test_a_layout_that_cannot_start_shows_its_findings() -> None:
     text = report(mw.estimate("llama-3-8b", "8xH100", mw.Options(tp=3)))
     assert "32 attention heads cannot be shared evenly by tp=3" in text
+
+
+def test_the_whole_report_has_configs_and_the_scaling_curve() -> None:
+    text = html_report(plans())
+    named = {attributes.get("id") for _, attributes in tags(text)}
+    assert {"scaling", "written-0"} <= named
+    assert "--tensor-model-parallel-size" in text or "--use-distributed-optimizer" in text
+
+
+def test_sizes_around_hold_the_batch() -> None:
+    found = sizes_around("llama-3-8b", parse_cluster("16xH100"), mw.Options(global_batch=64))
+    assert [one.question.cluster.world for one in found] == [4, 8, 16, 32, 64]
+    assert {one.question.job.global_batch for one in found} == {64}
+    rates = [one.time.tokens_per_second_per_gpu for one in found if one.time]
+    assert rates[-1] < max(rates)  # at a held batch more GPUs are not used better for ever

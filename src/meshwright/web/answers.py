@@ -20,8 +20,6 @@ PLAIN = (
 )  # fmt: skip
 CHANGES = ("num_layers", "mtp_num_layers", "vocab_size", "max_position")
 OVERRIDES = ("gpus_per_node", "nvlink_domain", "network_gbps", "gpu_memory_gb")
-SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Numbers of GPUs around the one given, as multiples of it."""
 
 
 def plan(given: Given) -> Answer:
@@ -81,8 +79,9 @@ def estimate(given: Given) -> Answer:
 def scaling(given: Given) -> Answer:
     """The best layout on several numbers of GPUs, the global batch held."""
     from meshwright.api.picturing import scaling as picture
+    from meshwright.api.reporting import sizes_around
 
-    found = _sizes(given)
+    found = sizes_around(_model(given), _cluster(given), _options(given))
     rows = [
         {"gpus": one.question.cluster.world, **{name: value for name, value in one.as_dict().items()
                                                if name in ("layout", "time", "memory")}}
@@ -92,46 +91,11 @@ def scaling(given: Given) -> Answer:
     return {"sizes": rows, "pictures": drawn}
 
 
-def _sizes(given: Given) -> list[Any]:
-    """The best plan on each number of GPUs that has one that fits."""
-    import meshwright as mw
-    from meshwright.cluster.parse import build_cluster
-
-    base, model = _cluster(given), _model(given)
-    options = _options(given)
-    if options.global_batch is None:
-        best = mw.plan(model, base, options, top=1).best
-        options = _options({**given, "global_batch": best.question.job.global_batch if best else None})
-    found = []
-    for scale in SCALES:
-        world = int(base.world * scale)
-        if world < 1 or world % min(base.gpus_per_node, world):
-            continue
-        try:
-            size = build_cluster(
-                base.gpu, world, min(base.gpus_per_node, world), None, base.network * 8 / 1e9
-            )
-            answer = mw.plan(model, size, options, top=1)
-        except QuestionError:
-            continue
-        if answer.best is not None and answer.best.fits:
-            found.append(answer.best)
-    return found
-
-
 def report(given: Given) -> Answer:
     """The plan as one HTML file."""
-    import meshwright as mw
-    from meshwright.api.picturing import report as page
-    from meshwright.report.html import Written
+    from meshwright.api.reporting import html_report
 
-    answer = _once("plan", given)
-    written = []
-    if answer.best is not None and answer.fitting:
-        for target in ("megatron-lm", "megatron-bridge"):
-            files = mw.write(answer.best, target)
-            written += [Written(title=f"{target}: {name}", text=text) for name, text in files.items()]
-    return {"html": page(answer, written=written)}
+    return {"html": html_report(_once("plan", given), scale=False)}
 
 
 def write(given: Given) -> Answer:

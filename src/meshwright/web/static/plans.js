@@ -8,7 +8,7 @@ const compared = () => new Set(state.compare.split(",").filter(Boolean));
 export function showPlans(answer, chosen, choose) {
   const rows = answer.plans.map((plan, index) => row(plan, index + 1, chosen, choose, answer));
   const head = ["", "Layout", "Recompute", "GiB", "Step", "Tokens/s a GPU", "Compare"].map((word) =>
-    word ? el("th", { scope: "col" }, word) : el("td", {}));
+    word ? el("th", { scope: "col", class: word === "Recompute" ? "wide-only" : null }, word) : el("td", {}));
   fill($("ranking"), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
   let words = `${answer.searched.toLocaleString("en")} layouts searched, ${answer.valid.toLocaleString("en")} legal, `
     + `${answer.fitting.toLocaleString("en")} fit (${answer.seconds.toFixed(2)} s).`;
@@ -34,7 +34,7 @@ function row(plan, place, chosen, choose, answer) {
   return el("tr", { class: place === chosen ? "chosen" : null },
     el("td", { class: "number" }, `${place}${plan.tied ? "=" : ""}`),
     el("th", { scope: "row" }, pick),
-    el("td", {}, recomputeWords(plan.execution.recompute)),
+    el("td", { class: "wide-only" }, recomputeWords(plan.execution.recompute)),
     el("td", { class: `number ${plan.memory.verdict}` }, gib(plan.memory.peak_bytes)),
     el("td", { class: "number" }, seconds(plan.time.step_seconds)),
     el("td", { class: "number" }, Math.round(plan.time.tokens_per_second_per_gpu).toLocaleString("en")),
