@@ -134,8 +134,12 @@ def test_converting_keeps_the_plan(question: Question, target: str) -> None:
     written = write("megatron-lm", plan(question))["train.sh"]
     (reading,) = read_text(written, "train.sh")
     (_, again), *_ = read_back(target, convert(reading, target))
-    there = layout_from(view_of(again).options)
-    assert there == layout_from(view_of(reading).options)
+    there, here = (layout_from(view_of(r).options) for r in (again, reading))
+    assert there is not None
+    assert here is not None
+    if question[0] not in MOE:  # a dense model has no expert grid: what it would be does not matter
+        there, here = replace(there, etp=1), replace(here, etp=1)
+    assert there == here
 
 
 def test_a_written_plan_checks_ok() -> None:

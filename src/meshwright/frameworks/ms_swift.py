@@ -54,5 +54,9 @@ def files(plan: Plan) -> dict[str, str]:
     """`train.sh`: `megatron pt` with NNODES and NPROC_PER_NODE."""
     ranks = {"NNODES": str(plan.nodes), "NPROC_PER_NODE": str(plan.gpus_per_node)}
     environment = {**plan.environment, **ranks}
-    lines = [["--model", plan.model], *words_of(plan.options)]
+    options = {
+        "recompute_granularity": "none",
+        **plan.options,
+    }  # ms-swift recomputes unless it is told not to
+    lines = [["--model", plan.model], *words_of(options)]
     return {"train.sh": scripts.script(replace(plan, environment=environment), "megatron pt", lines)}

@@ -13,6 +13,7 @@ from meshwright.errors import QuestionError
 from meshwright.frameworks import documents, kubernetes, launchers, megatron_bridge, nemo, world
 from meshwright.frameworks.adapters import ADAPTERS, Adapter, adapter, names
 from meshwright.frameworks.commands import Command, source_of
+from meshwright.frameworks.defaults import with_defaults
 from meshwright.frameworks.gpus import gpu_in
 from meshwright.frameworks.reading import Note, Reading, Unknown, Value
 from meshwright.frameworks.shell import builtins
@@ -135,7 +136,7 @@ def _read_documents(docs: Sequence[documents.Flat], name: str, given: Given) -> 
     for flat in docs:
         chosen = _document_adapter(flat, given.framework)
         if chosen is not None and chosen.read_document is not None:
-            readings.append(chosen.read_document(flat, given.environment))
+            readings.append(with_defaults(chosen.read_document(flat, given.environment)))
     if not readings:
         known = ", ".join(one.title for one in ADAPTERS if one.matches_document is not None)
         raise QuestionError(f"{name} is no config of a framework that is known here ({known}, Kubernetes)")
@@ -257,7 +258,7 @@ def _command_adapter(command: Command, framework: str | None) -> Adapter | None:
 def _finished(command: Command, chosen: Adapter, shell: Shell) -> Reading:
     """A reading with environment, notes on what could not be read, and settled labels."""
     assert chosen.read_command is not None
-    reading = chosen.read_command(command)
+    reading = with_defaults(chosen.read_command(command))
     environment: dict[str, Value] = {}
     unknowns: list[Unknown] = []
     for name, text in command.environment.items():

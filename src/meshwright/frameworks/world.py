@@ -50,6 +50,8 @@ def launcher_of(command: Command) -> tuple[Launcher, tuple[Unknown, ...]]:
         _, _, nodes = nodes.partition(":")
     if "torchrun" in programs and nodes is None and batch_nodes is None:
         nodes = Text.of("1", (elastic or per_node or Text()).mark)
+    if "deepspeed" in programs and nodes is None and not _hosts_named(command):
+        nodes = Text.of("1", (per_node or Text()).mark)  # without a hostfile it starts on this machine alone
     nodes = nodes if nodes is not None else batch_nodes
     per_node = per_node if per_node is not None else batch_gpus
     if per_node is not None and per_node.plain in ("gpu", "auto", "cuda"):
@@ -57,6 +59,10 @@ def launcher_of(command: Command) -> tuple[Launcher, tuple[Unknown, ...]]:
     if total is None and nodes is None and per_node is None:
         nodes, per_node, total = _from_environment(command.environment)
     return launcher_from(command, nodes, per_node, total, programs)
+
+
+def _hosts_named(command: Command) -> bool:
+    return any(command.option(layer, "hostfile", "H") is not None for layer in range(len(command.layers)))
 
 
 def launcher_from(
