@@ -10,6 +10,7 @@ from meshwright.errors import QuestionError
 
 SCRIPT = """\
 #!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 torchrun --nnodes 8 --nproc_per_node 8 pretrain_gpt.py --num-layers 80 --hidden-size 8192 \\
   --num-attention-heads 64 --group-query-attention --num-query-groups 8 --ffn-hidden-size 28672 --swiglu \\
   --vocab-size 128256 --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 1 \\
