@@ -26,7 +26,11 @@ def output_of(command: str) -> str:
     arguments = shlex.split(words)
     program = [sys.executable, "-c", "from meshwright.cli.main import main; main()", *arguments[1:]]
     done = subprocess.run(
-        program, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}, check=False
+        program,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+        check=False,
     )
     lines = [line.rstrip() for line in (done.stdout + done.stderr).splitlines()]
     shown = lines[: int(rest)] if rest else lines

@@ -30,6 +30,8 @@ _WHERE = {
     "check": "meshwright.api.checking",
     "estimate": "meshwright.api.planning",
     "estimate_again": "meshwright.api.planning",
+    "explain": "meshwright.api.rules",
+    "rules": "meshwright.api.rules",
     "fit": "meshwright.api.planning",
     "gpus": "meshwright.api.catalogs",
     "models": "meshwright.api.catalogs",
