@@ -156,6 +156,19 @@ def test_fewer_gpus_are_named_only_where_they_are_as_fast():
     assert fewer_gpus(ASKED, AXES, search(ASKED, AXES)) == ()
 
 
+def test_where_nothing_fits_the_optimizer_in_host_memory_is_tried():
+    asked = replace(
+        ASKED,
+        model=find("llama-3-8b"),
+        cluster=parse_cluster("1xH100"),
+        job=Job(seq_length=4096, global_batch=8),
+    )
+    found = search(asked, AXES)
+    words = list(advice(asked, AXES, found))
+    assert not found.fitting
+    assert any("--offload 1) it fits" in line for line in words)
+
+
 def test_the_estimate_of_a_place_is_the_one_the_plan_shows():
     whole = search(ASKED, AXES, keep=math.inf)
     place = why_not(ASKED, AXES, "tp=4,pp=4,cp=2", whole=whole)

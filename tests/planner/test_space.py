@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 
 from meshwright.cluster.parse import parse_cluster
+from meshwright.cost.memory import memory
 from meshwright.cost.question import Question
+from meshwright.cost.stages import all_stages
+from meshwright.cost.steptime import step_time
 from meshwright.errors import QuestionError
 from meshwright.job.spec import Execution, Job
+from meshwright.layout.layout import Layout
 from meshwright.model.catalog import find
+from meshwright.planner.again import one_row
 from meshwright.planner.flags import combinations_of, differs, free_flags, is_lighter, recompute_choices
 from meshwright.planner.search import search
 from meshwright.planner.space import Axes, Range, busiest, geometries, pipelines_of
@@ -158,6 +163,32 @@ def test_part_of_the_layers_is_recomputed_only_where_a_chunk_has_more():
         if recompute.method == "block":
             layout = found.table.layout(row)
             assert recompute.num_layers < -(-80 // (layout.pp * layout.vpp)) + 1
+
+
+def test_what_saves_memory_costs_time():
+    asked = question("llama-3-70b", "64xH100", 128, 8192)
+
+    def price(execution: Execution, layout: Layout) -> tuple[float, float]:
+        one = one_row(asked, layout, execution, None)
+        view = all_stages(one.splits)
+        return memory(asked, one, view).peak[0], step_time(asked, one, view).step[0]
+
+    deep = Layout(tp=4, pp=4, vpp=5, cp=2, sp=True)
+    plain = price(Execution(), deep)
+    lean = [Execution(recompute=recompute) for recompute in recompute_choices(asked.model)[1:]]
+    lean += [Execution(optimizer_offload=share) for share in (0.5, 1.0)]
+    for peak, step in (price(execution, deep) for execution in lean if not _covers_nothing(execution)):
+        assert peak < plain[0]
+        assert step > plain[1] * 1.001
+    flat = Layout(tp=4, cp=2, sp=True)
+    whole, sharded = price(Execution(), flat), price(Execution(fsdp=True), flat)
+    assert sharded[0] < whole[0]
+    assert sharded[1] > whole[1]
+
+
+def _covers_nothing(execution: Execution) -> bool:
+    """Block recompute of as many layers as a chunk of the test has is full recompute."""
+    return execution.recompute.method == "block" and (execution.recompute.num_layers or 0) > 4
 
 
 @pytest.mark.parametrize("number", [1, 2, 97, 96, 1000, 16384, 100000])

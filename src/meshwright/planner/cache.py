@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.cost.question import Question
-from meshwright.layout.layout import Layout
+from meshwright.planner.ranking import Known
 from meshwright.planner.search import Found, Progress, search
 from meshwright.planner.space import Axes
 
@@ -63,7 +63,7 @@ class SearchCache:
 
     def search(
         self, question: Question, axes: Axes, progress: Progress | None = None,
-        practice: Sequence[Layout] = (), *, keep: float | None = None,
+        practice: Sequence[Known] = (), *, keep: float | None = None,
     ) -> Found:  # fmt: skip
         """As `search.search`; an interrupted search is not kept."""
         key = content_key(question, axes, tuple(practice), keep)

@@ -58,7 +58,7 @@ def free_flags(execution: Execution | None = None, free: Iterable[str] = ()) -> 
     execution  the base; where it overlaps expert communication or graphs kernels, the search also tries
                without, since both cost memory and are not legal everywhere
     free       further flags to vary: dispatcher, overlaps, cuda_graphs, distributed_optimizer,
-               optimizer_offload, cpu_offload_layers, cp_comm; `all` frees every one
+               optimizer_offload, cp_comm; `all` frees every one
     """
     wanted = tuple(free)
     base = execution or Execution()

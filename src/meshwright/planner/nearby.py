@@ -129,3 +129,17 @@ def advice(question: Question, axes: Axes, found: Found) -> Iterator[str]:
             f"data parallelism cannot use it; a batch of {words} can"
         )
     yield from (str(one) for one in fewer_gpus(question, axes, found))
+    if not found.fitting:
+        yield from _with_offload(question, axes)
+
+
+def _with_offload(question: Question, axes: Axes) -> Iterator[str]:
+    """Whether it fits once the optimizer's state is in host memory."""
+    if axes.execution.optimizer_offload == 1.0 or "optimizer_offload" in axes.flags:
+        return
+    found = search(question, replace(axes, execution=replace(axes.execution, optimizer_offload=1.0)))
+    if found.fitting:
+        yield (
+            f"with the optimizer's state in host memory (--offload 1) it fits: {found.table.layout(0)}, "
+            f"{found.step[0]:.4g} s a step"
+        )

@@ -14,6 +14,7 @@ from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import default_pipeline
 from meshwright.layout.rules import View, check
 from meshwright.planner.answer import Estimate, estimates
+from meshwright.planner.ranking import Known
 from meshwright.planner.search import Found, Progress, search
 from meshwright.planner.space import Axes
 
@@ -162,7 +163,7 @@ class Place:
 
 
 def why_not(
-    question: Question, axes: Axes, text: str, *, whole: Found | None = None, practice: Sequence[Layout] = (),
+    question: Question, axes: Axes, text: str, *, whole: Found | None = None, practice: Sequence[Known] = (),
     progress: Progress | None = None,
 ) -> Place:  # fmt: skip
     """The place of the layout that `text` names among all of the question's.

@@ -3,33 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
-from meshwright.layout.layout import Layout
+from meshwright.layout.notation import parse_text
 from meshwright.layout.table import Floats, Ints, LayoutTable
 from meshwright.planner.values import table as space_table
 
 
+class Known(Protocol):
+    """A layout that people ship: a recipe, or its degrees (then without FSDP)."""
+
+    @property
+    def tp(self) -> int: ...
+
+    @property
+    def pp(self) -> int: ...
+
+    @property
+    def vpp(self) -> int: ...
+
+    @property
+    def cp(self) -> int: ...
+
+    @property
+    def ep(self) -> int: ...
+
+
 def rank(
-    table: LayoutTable, step: Floats, peak: Floats, usable: float, practice: Sequence[Layout] = ()
-) -> tuple[Ints, int]:
+    table: LayoutTable, step: Floats, peak: Floats, usable: float, practice: Sequence[Known] = (),
+    *, usual_cp: int | None = None,
+) -> tuple[Ints, int]:  # fmt: skip
     """Order of the rows, and how many of the first are ties.
 
     Layouts expected over the card come after all that are expected inside it. A tied layout is marked
     down by its distance in time (1 at the edge of the tie), by moving parts, by distance from published
     practice and by a nearly full card; the weights are in data/space.json.
+
+    usual_cp  the most context parallelism that is usual for this sequence length; more is a part of its own
     """
     form = space_table()["tie"]
     over = peak > usable
     best = step[~over].min() if not over.all() else step.min()
     tied = (step <= best * (1 + form["value"])) & (over == over.all())
-    mark = np.zeros(len(step))
     rows = np.flatnonzero(tied)
+    near = table.rows(rows)
+    parts = _moving_parts(near)
+    if usual_cp is not None:
+        parts = parts + (near.cp > usual_cp)
+    mark = np.zeros(len(step))
     mark[rows] = (
         (step[rows] / best - 1) / form["value"]
-        + form["part"] * _moving_parts(table.rows(rows))
-        + form["practice"] * from_practice(table.rows(rows), practice)
+        + form["part"] * parts
+        + form["practice"] * from_practice(near, practice)
         + (peak[rows] > form["tight"] * usable)
     )
     order = np.lexsort((step, mark, ~tied, over))
@@ -43,24 +70,28 @@ def _moving_parts(table: LayoutTable) -> Floats:
         float(e.recompute.granularity != "none") + float(e.fsdp) + float(e.optimizer_offload > 0)
         for e in table.executions
     ]
-    chunks = np.array([len(set(_inner_chunks(text))) > 1 for text in table.splits.layouts], dtype=float)
-    return np.asarray(parts + table.flag(flags).astype(float) + chunks[table.split])
+    uneven = {code: float(_is_uneven(table.splits.layouts[code])) for code in np.unique(table.split).tolist()}
+    return np.asarray(
+        parts + table.flag(flags).astype(float) + np.array([uneven[code] for code in table.split.tolist()])
+    )
 
 
-def _inner_chunks(layout: str) -> list[int]:
-    """Decoder layers of each chunk, from its string."""
-    from meshwright.layout.notation import parse_text
-
-    return [chunk.count("t") for chunk in parse_text(layout)]
+def _is_uneven(layout: str) -> bool:
+    return len({chunk.count("t") for chunk in parse_text(layout)}) > 1
 
 
-def from_practice(table: LayoutTable, practice: Sequence[Layout]) -> Floats:
-    """Doublings between each layout and the nearest that ships, at most 4; 0 where there is none. [N]"""
+def from_practice(table: LayoutTable, practice: Sequence[Known]) -> Floats:
+    """Doublings between each layout and the nearest that ships, at most 4; 0 where there is none. [N]
+
+    Sharding by FSDP where the shipped one has none (or the other way round) counts as one doubling.
+    """
     nearest = np.full(len(table), 4.0 if practice else 0.0)
+    sharded = table.flag([e.fsdp for e in table.executions]).astype(bool)
     for known in practice:
         apart = sum(
             np.abs(np.log2(getattr(table, name) / getattr(known, name)))
             for name in ("tp", "pp", "vpp", "cp", "ep")
         )
+        apart = apart + (sharded != getattr(known, "fsdp", False))
         nearest = np.minimum(nearest, apart)
     return nearest

@@ -9,7 +9,7 @@ import numpy as np
 from meshwright.cost.question import Question
 from meshwright.cost.stages import distinct_stages
 from meshwright.cost.steptime import step_time
-from meshwright.layout.table import Floats, Ints, LayoutTable
+from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
 from meshwright.planner.answer import Estimate
 from meshwright.planner.search import Found
 from meshwright.planner.values import table as space_table
@@ -74,15 +74,28 @@ def reasons(found: Found, row: int, question: Question | None = None) -> tuple[s
     return tuple(words)
 
 
-def _neighbours(found: Found, row: int) -> Iterator[tuple[str, int, int, int]]:
-    """For each degree the next smaller and larger value that fits: (degree, value, other, its best row)."""
+def _neighbours(found: Found, row: int) -> Iterator[tuple[str, object, object, int]]:
+    """For each degree the next smaller and larger value that fits, and the other choice of sharding.
+
+    (name, value, other value, the best row that has it)
+    """
     table = found.table
     for name in DEGREES:
         column = np.asarray(getattr(table, name))
         value = int(column[row])
         for other in _beside(np.unique(column), value):
-            rows = np.flatnonzero(column == other)
-            yield name, value, other, int(rows[found.step[rows].argmin()])
+            yield name, value, other, _best(found, column == other)
+    sharded = np.array([e.fsdp for e in table.executions])[table.execution]
+    if (sharded != sharded[row]).any():
+        names = {True: "on", False: "off"}
+        mine = bool(sharded[row])
+        yield "fsdp", names[mine], names[not mine], _best(found, sharded != mine)
+
+
+def _best(found: Found, mask: Bools) -> int:
+    """The fastest of some rows."""
+    rows = np.flatnonzero(mask)
+    return int(rows[found.step[rows].argmin()])
 
 
 def _terms(question: Question, rows: LayoutTable) -> dict[str, Floats]:

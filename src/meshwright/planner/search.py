@@ -11,12 +11,12 @@ import numpy as np
 from meshwright.cost.memory import MemoryTable
 from meshwright.cost.question import Question
 from meshwright.job.spec import Execution, Recompute
-from meshwright.layout.layout import Layout
 from meshwright.layout.rules import legal_mask
 from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
 from meshwright.planner.flags import FULL, Candidate, combinations_of, differs, is_lighter, recompute_sets
+from meshwright.planner.guide.rows import sequence_rows
 from meshwright.planner.pricing import Piece, Pricer
-from meshwright.planner.ranking import rank
+from meshwright.planner.ranking import Known, rank
 from meshwright.planner.space import Axes, Geometries, geometries
 from meshwright.planner.values import table as space_table
 
@@ -88,7 +88,7 @@ class _Tally:
 
 
 def search(
-    question: Question, axes: Axes, progress: Progress | None = None, practice: Sequence[Layout] = (),
+    question: Question, axes: Axes, progress: Progress | None = None, practice: Sequence[Known] = (),
     *, keep: float | None = None,
 ) -> Found:  # fmt: skip
     """Every layout of the space, priced and ranked.
@@ -236,14 +236,15 @@ def _score_as_bound(piece: Piece, execution: Execution, legal: Bools, bounds: Bo
 
 
 def _ranked(
-    question: Question, pricer: Pricer, tally: _Tally, practice: Sequence[Layout], *, partial: bool
+    question: Question, pricer: Pricer, tally: _Tally, practice: Sequence[Known], *, partial: bool
 ) -> Found:
     """The tally as an answer."""
     rows, codes, step, peak = _joined(tally)
     ties = 0
     if len(rows):
         table = pricer.together(rows, codes, tuple(tally.executions))
-        order, ties = rank(table, step, peak, tally.usable, practice)
+        usual = usual_cp(question.job.seq_length)
+        order, ties = rank(table, step, peak, tally.usable, practice, usual_cp=usual)
         table, step, peak = table.rows(order), step[order], peak[order]
     else:
         table, step, peak = _least_memory(pricer, tally)
@@ -276,6 +277,11 @@ def _least_memory(pricer: Pricer, tally: _Tally) -> tuple[LayoutTable, Floats, F
         empty = np.zeros(0, dtype=np.int64)
         return pricer.together(empty, empty, (Execution(),)), np.zeros(0), np.zeros(0)
     return best[1].table, best[1].seconds(), np.array([best[0]])
+
+
+def usual_cp(seq_length: int) -> int:
+    """The most context parallelism that the guide's sequence table names for a length."""
+    return max(int(row["cp"][1]) for row in sequence_rows(seq_length))
 
 
 def nothing(table: LayoutTable) -> Found:

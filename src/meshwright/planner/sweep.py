@@ -19,6 +19,7 @@ from meshwright.layout.layout import Layout
 from meshwright.planner.economics import Economics, Rates, economics
 from meshwright.planner.fit import fewest_gpus
 from meshwright.planner.objectives import Objective, front, keep_for, ordered
+from meshwright.planner.ranking import Known
 from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes
 
@@ -115,7 +116,7 @@ class Scaling:
 def sweep(
     asks: Sequence[Ask], *, objective: Objective = "throughput",
     rates: Rates | Callable[[Cluster], Rates] | None = None,
-    tokens: float | None = None, practice: Callable[[Question], Sequence[Layout]] = lambda _: (),
+    tokens: float | None = None, practice: Callable[[Question], Sequence[Known]] = lambda _: (),
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Point, ...]:  # fmt: skip
     """The best layout of each question; each is searched whole.
