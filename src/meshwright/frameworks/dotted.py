@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from meshwright.facts import load_json
 from meshwright.frameworks.commands import value_of
 from meshwright.frameworks.documents import Flat
 from meshwright.frameworks.interpolation import resolved
@@ -98,18 +99,37 @@ def overrides(
 
 def write_paths(framework: str, options: Mapping[str, Plain]) -> dict[str, Plain]:
     """Dotted options of a framework for options in Megatron's names; what it cannot say is left out."""
+    found = {name: path_of(framework, name) for name in options}
+    return {path: options[name] for name, path in found.items() if path is not None}
+
+
+def unsaid(framework: str, options: Mapping[str, Plain]) -> tuple[str, ...]:
+    """Options that a framework has no word for, as a sentence for the comment on top (or nothing)."""
+    quiet = set(table()["precision_options"]) | {"transformer_impl", "group_query_attention", "swiglu"}
+    left = [name for name in options if path_of(framework, name) is None and name not in quiet]
+    return (
+        (f"left out, for {table()['frameworks'][framework]['name']} has no word: {', '.join(left)}",)
+        if left
+        else ()
+    )
+
+
+def path_of(framework: str, name: str) -> str | None:
+    """Dotted name of one of Megatron's options in a framework, None when it has none."""
     rule: dict[str, Any] = table()["frameworks"][framework]["write"]
-    groups = {n: group for group, names in rule.items() if isinstance(names, list) for n in names}
-    renamed = rule.get("renamed", {})
-    written: dict[str, Plain] = {}
-    for name, value in options.items():
-        if name in rule.get("leave", ()):
-            continue
-        if name in renamed:
-            written[renamed[name]] = value
-        elif name in groups or "default" in rule:
-            written[f"{groups.get(name, rule.get('default'))}.{name}"] = value
-    return written
+    if name in rule.get("leave", ()):
+        return None
+    if (renamed := rule.get("renamed", {}).get(name)) is not None:
+        return str(renamed)
+    for group, names in rule.items():
+        if isinstance(names, list) and name in names:
+            return f"{group}.{name}"
+    if "fields" in rule:
+        groups: dict[str, list[str]] = load_json("meshwright.frameworks", rule["fields"])["groups"]
+        chosen = {k: v for k, v in groups.items() if rule.get("only", k) == k}
+        found = next((key for key, names in chosen.items() if name in names), None)
+        return f"{found}.{name}" if found is not None else None
+    return f"{rule['default']}.{name}" if "default" in rule else None
 
 
 def nested(flat: Mapping[str, Plain]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from meshwright.frameworks import python_config, scripts
 from meshwright.frameworks.commands import Command, value_of
 from meshwright.frameworks.documents import Flat, yaml_documents
-from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
+from meshwright.frameworks.dotted import nested, overrides, sort_options, unsaid, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.precision import mixed_precision, of_mixed_precision
 from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
@@ -140,7 +140,9 @@ def files(plan: Plan) -> dict[str, str]:
     known = plan.recipe or recipe_of_model(plan.model, plan.gpu)
     name = known or VANILLA
     options = {**_undone(name, plan), **(plan.options if known else plan.everything)}
-    flat = write_paths("megatron-bridge", _said(options))
+    said = _said(options)
+    flat = write_paths("megatron-bridge", said)
+    plan = plan.noting(unsaid("megatron-bridge", said))
     flat["mixed_precision"] = mixed_precision(plan.options)
     if "seq_length" in plan.options:
         flat["dataset.seq_length"] = plan.options["seq_length"]

@@ -58,5 +58,5 @@ def files(plan: Plan) -> dict[str, str]:
         "recompute_granularity": "none",
         **plan.options,
     }  # ms-swift recomputes unless it is told not to
-    lines = [["--model", plan.model], *words_of(options)]
+    lines = [["--model", plan.checkpoint], *words_of(options)]
     return {"train.sh": scripts.script(replace(plan, environment=environment), "megatron pt", lines)}

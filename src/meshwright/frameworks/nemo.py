@@ -8,7 +8,7 @@ from dataclasses import replace
 from meshwright.frameworks import python_config
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
-from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
+from meshwright.frameworks.dotted import nested, overrides, sort_options, unsaid, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Reading, Value
 from meshwright.frameworks.recipes import model_of_recipe
@@ -102,12 +102,14 @@ def _first(*values: Value | None) -> Value | None:
 
 
 def files(plan: Plan) -> dict[str, str]:
-    """`config.yaml` of NeMo 1 and `recipe.py` of NeMo 2."""
+    """`config.yaml` of NeMo 1 and, for a model with a name, `recipe.py` of NeMo 2."""
+    plan = plan.noting(unsaid("nemo", plan.everything))
     flat = write_paths("nemo", plan.everything)
     flat = {"trainer.devices": plan.gpus_per_node, "trainer.num_nodes": plan.nodes, **flat}
     if flat.pop("model.use_distributed_optimizer", None):
         flat["model.optim.name"] = "distributed_fused_adam"
-    return {"config.yaml": yaml_text(nested(flat), plan.heading), "recipe.py": _recipe(plan)}
+    written = {"config.yaml": yaml_text(nested(flat), plan.heading)}
+    return written | ({"recipe.py": _recipe(plan)} if plan.model else {})
 
 
 def _recipe(plan: Plan) -> str:

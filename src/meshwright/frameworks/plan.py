@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from meshwright.frameworks.reading import Plain, Reading, Value
@@ -39,9 +39,18 @@ class Plan:
     name: str = "train"
 
     @property
+    def checkpoint(self) -> str:
+        """What frameworks that load a model by name are given; a word to be replaced where none is known."""
+        return self.model or "MODEL_PATH"
+
+    @property
     def everything(self) -> dict[str, Plain]:
         """Shape of the model and options together."""
         return {**self.architecture, **self.options}
+
+    def noting(self, sentences: tuple[str, ...]) -> Plan:
+        """The plan with more sentences in the comment on top."""
+        return replace(self, reasons=(*self.reasons, *sentences))
 
     def runnable(self) -> dict[str, Plain]:
         """Everything, with placeholders for data and schedule where the plan has none."""
@@ -197,6 +206,8 @@ def plan_from(reading: Reading) -> Plan:
     etp = view.options.get("expert_tensor_parallel_size")
     if view.options.get("num_moe_experts") and isinstance(etp, int):
         options["expert_tensor_parallel_size"] = etp
+    if reading.framework in BF16_BY_ITSELF and not options.get("fp16"):
+        options.setdefault("bf16", True)
     model = model_of(reading)
     shape = architecture_of(model) if model is not None else {}
     nodes, per_node = machines(reading)
@@ -227,6 +238,8 @@ def machines(reading: Reading) -> tuple[int, int]:
     return (-(-world // per_node) if world else nodes or 1), per_node
 
 
+BF16_BY_ITSELF = frozenset({"megatron-bridge", "nemo", "nemo-rl", "verl", "slime", "torchtitan"})
+"""Frameworks that train in bf16 unless they are told otherwise; Megatron-LM's arguments start from fp32."""
 SPELLED_DIFFERENTLY = ("num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage")
 ARCHITECTURE = frozenset(
     {"num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"}

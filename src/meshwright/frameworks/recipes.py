@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from meshwright.frameworks.precision import switches
 from meshwright.frameworks.reading import Plain, Source, Value
 from meshwright.frameworks.spelling import plain_value
 
-FACTS = ("recipe", "alias", "model", "hugging_face_id", "task", "gpus", "gpu", "source")
+FACTS = ("recipe", "alias", "model", "hugging_face_id", "task", "gpus", "gpu", "precision", "source")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ def _recipe(row: Mapping[str, str]) -> RecipeOptions:
     options = {k: plain_value(v) for k, v in row.items() if k not in FACTS and v != ""}
     if modules := options.get("recompute_modules"):
         options["recompute_modules"] = tuple(re.split(r"[\s,;+|\[\]']+", str(modules).strip("[]' ")))
+    options |= switches(row["precision"])
     return RecipeOptions(
         recipe=row["recipe"],
         model=row["model"],
@@ -77,6 +79,8 @@ def model_of_recipe(name: str) -> str | None:
 def recipe_of_model(model: str, gpu: str = "") -> str | None:
     """A pre-training recipe of a model (its name or Hugging Face id): by its
     generic name, else for this GPU."""
+    if not model:
+        return None
     wanted = model.lower()
     names = [
         (name == found.recipe, found.gpu.upper() not in gpu.upper(), len(name), name)

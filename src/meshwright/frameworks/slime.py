@@ -45,7 +45,7 @@ def files(plan: Plan) -> dict[str, str]:
         ["--actor-num-nodes", str(plan.nodes)],
         ["--actor-num-gpus-per-node", str(plan.gpus_per_node)],
         ["--colocate"],
-        ["--hf-checkpoint", plan.model],
+        ["--hf-checkpoint", plan.checkpoint],
         *scripts.grouped(words_of(plan.everything)),
     ]
     return {"run.sh": scripts.script(plan, "ray job submit -- python3 train.py", lines)}
