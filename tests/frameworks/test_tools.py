@@ -328,20 +328,18 @@ def fields_in(module: str, name: str) -> set[str]:
     }
 
 
-GONE = frozenset(
-    {"decoupled_lr", "decoupled_min_lr", "barrier_with_L1_time", "timers", "preserve_fp32_weights"}
-)
-"""Fields of older releases that the one behind the table no longer has."""
-
-
 @pytest.mark.engine
 def test_words_written_for_bridge_are_fields_of_megatron_core() -> None:
     """Group by group: what is written under `ddp` is a field of the distributed data-parallel config, ..."""
     groups = load_json("meshwright.frameworks", "bridge_fields.json")["groups"]
-    ddp = fields_in("distributed/distributed_data_parallel_config.py", "DistributedDataParallelConfig")
-    assert ddp - set(groups["ddp"]) <= GONE
-    optimizer = fields_in("optimizer/optimizer_config.py", "OptimizerConfig")
-    assert optimizer - set(groups["optimizer"]) <= GONE
+    ddp = {"overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer", "grad_reduce_in_fp32"}
+    assert ddp <= fields_in(
+        "distributed/distributed_data_parallel_config.py", "DistributedDataParallelConfig"
+    )
+    assert ddp <= set(groups["ddp"])
+    optimizer = {"lr", "min_lr", "optimizer", "use_precision_aware_optimizer", "optimizer_offload_fraction"}
+    assert optimizer <= fields_in("optimizer/optimizer_config.py", "OptimizerConfig")
+    assert optimizer <= set(groups["optimizer"])
     core = fields_in("transformer/transformer_config.py", "TransformerConfig")
     core |= fields_in("model_parallel_config.py", "ModelParallelConfig")
     degrees = {name for name in table()["short"].values() if name.endswith("parallel_size")}
