@@ -21,6 +21,8 @@ NAMES = {
 BRIDGE_ETP_SINCE = "2026-07-01"
 """Since then an unset ETP means 1 in Megatron Bridge when EP > 1."""
 
+ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+
 Options = dict[str, Any]
 
 
@@ -86,7 +88,8 @@ def _pipeline(options: Options, framework: str, _: str) -> list[Fill]:
     if _known(options, "num_virtual_stages_per_pipeline_rank"):
         fills += _set(options, vpp, options["num_virtual_stages_per_pipeline_rank"], f"{name}: chunks a rank")
     elif _known(options, "num_layers_per_virtual_pipeline_stage", "num_layers") and pp is not UNKNOWN:
-        per_stage = options["num_layers"] // pp
+        counted = sum(bool(options.get(name)) for name in ACCOUNTS)
+        per_stage = (options["num_layers"] + counted) // pp
         chunks = max(per_stage // max(options["num_layers_per_virtual_pipeline_stage"], 1), 1)
         fills += _set(options, vpp, chunks, f"{name}: layers a stage / layers a chunk")
     elif layout and layout is not UNKNOWN and pp is not UNKNOWN:

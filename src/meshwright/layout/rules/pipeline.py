@@ -222,8 +222,17 @@ VPP_PP2 = Rule(
 )
 
 
+def _chunk(v: View) -> int:
+    return int(v["num_layers_per_virtual_pipeline_stage"])
+
+
 def _chunk_message(v: View) -> str:
-    stage, chunk = v.layers // v.pp, v["num_layers_per_virtual_pipeline_stage"]
+    stage, chunk = blocks(v) // v.pp, _chunk(v)
+    if split_kind(v) == "ends":
+        return (
+            f"{chunk} layers a chunk are given beside first/last stage layers, which set chunks by "
+            f"their number"
+        )
     return (
         f"{stage} layers per stage are not divisible by {chunk} layers a chunk ({stage} % {chunk} = "
         f"{stage % chunk})"
@@ -231,8 +240,9 @@ def _chunk_message(v: View) -> str:
 
 
 def _chunk_fix(v: View) -> str:
-    stage, chunk = v.layers // v.pp, v["num_layers_per_virtual_pipeline_stage"]
-    return f"use {' or '.join(map(str, divisors_around(stage, chunk)))} layers a chunk"
+    if split_kind(v) == "ends":
+        return "--num-virtual-stages-per-pipeline-rank"
+    return f"use {' or '.join(map(str, divisors_around(blocks(v) // v.pp, _chunk(v))))} layers a chunk"
 
 
 LAYERS_PER_CHUNK = Rule(
@@ -246,11 +256,11 @@ LAYERS_PER_CHUNK = Rule(
     enforced_by=LM,
     source="megatron/training/arguments.py, validate_args",
     applies=lambda v: (
-        v.gave("num_layers_per_virtual_pipeline_stage") and v.layers % v.pp == 0 and split_kind(v) != "layout"
+        v.gave("num_layers_per_virtual_pipeline_stage")
+        and split_kind(v) != "layout"
+        and (split_kind(v) == "ends" or blocks(v) % v.pp == 0)
     ),
-    holds=lambda v: (
-        (v.layers // v.pp) % v["num_layers_per_virtual_pipeline_stage"] == 0 and split_kind(v) != "ends"
-    ),
+    holds=lambda v: split_kind(v) != "ends" and (blocks(v) // v.pp) % _chunk(v) == 0,
     message=_chunk_message,
     fix=_chunk_fix,
     breaks=given(layers=32, pp=4, num_layers_per_virtual_pipeline_stage=3),
