@@ -15,12 +15,16 @@ from meshwright.verify.shrink import small_layout
 from meshwright.verify.subject import Subject
 from meshwright.verify.verification import Outcome
 
-RECIPE = "llama32_1b_pretrain_config"
+DENSE_RECIPE, MOE_RECIPE = "llama32_1b_pretrain_config", "moonlight_16b_pretrain_config"
+"""The guide's recipe, and the smallest published one with experts."""
+
 SCRIPT = "scripts/training/run_recipe.py"
 SECONDS = 1800.0
 
 
-def smoke_command(layout: Layout, ranks: int, recipe: str = RECIPE, script: str = SCRIPT) -> tuple[str, ...]:
+def smoke_command(
+    layout: Layout, ranks: int, recipe: str = DENSE_RECIPE, script: str = SCRIPT
+) -> tuple[str, ...]:
     """The guide's quick check of a combination of degrees: three iterations of a small recipe.
 
     Source: the guide, section on verification.
@@ -49,12 +53,13 @@ def smoke_command(layout: Layout, ranks: int, recipe: str = RECIPE, script: str 
     )  # fmt: skip
 
 
-def on_gpus(subject: Subject, recipe: str = RECIPE, script: str = SCRIPT) -> Outcome:
+def on_gpus(subject: Subject, recipe: str | None = None, script: str = SCRIPT) -> Outcome:
     """Run the command where GPUs and the framework are at hand; elsewhere print it, as skipped."""
     gpus = gpus_here()
     layout, ranks = small_layout(subject, 2, max(gpus, 16))
     if layout is None:
         return Outcome("skipped", f"{subject.layout} has no copy of 16 ranks")
+    recipe = recipe or (MOE_RECIPE if subject.model.is_moe else DENSE_RECIPE)
     command = smoke_command(layout, ranks, recipe, script)
     evidence = {"command": shlex.join(command), "ranks": ranks, "gpus_here": gpus}
     missing = what_is_missing(gpus, ranks, script)

@@ -90,8 +90,9 @@ def small_layout(subject: Subject, stages: int, most_ranks: int) -> tuple[Layout
     if layout.min_gpus > most_ranks:
         return None, 0
     world = layout.min_gpus
+    moe = subject.model.is_moe
     copies = subject.execution.optimizer_instances > 1
-    several = big.dp(subject.world) > 1 or big.edp(subject.world) > 1
+    several = big.dp(subject.world) > 1 or (moe and big.edp(subject.world) > 1)
     while several and (layout.dp(world) == 1 or (copies and layout.edp(world) == 1)):
         if 2 * world > most_ranks:
             break

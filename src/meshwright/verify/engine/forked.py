@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -53,8 +54,10 @@ def start_rank(
     if process:
         return process
     status = 1
+    stuck = open(os.path.join(folder, f"stuck-{rank}"), "w")  # noqa: SIM115 - open as long as the rank
     try:
         die_with_parent()
+        faulthandler.dump_traceback_later(max(seconds - 1.0, 1.0), file=stuck)
         join(rank, world, folder, seconds)
         result = work(*args)
         with open(os.path.join(folder, f"result-{rank}"), "w") as out:
@@ -93,10 +96,11 @@ def wait(ranks: dict[int, int], folder: str, seconds: float) -> list[Failure]:
         if process in ranks:
             rank = ranks.pop(process)
             if status:
-                failures.append(Failure(rank, status, read(os.path.join(folder, f"error-{rank}"))))
+                said = read(os.path.join(folder, f"error-{rank}")) or ended(status)
+                failures.append(Failure(rank, status, said))
                 end = min(end, time.monotonic() + 1.0)
         elif time.monotonic() > end:
-            failures += [Failure(rank, -1, "stopped: no end in time") for rank in ranks.values()]
+            failures += [Failure(rank, -1, stuck_at(folder, rank, seconds)) for rank in ranks.values()]
             for process in list(ranks):
                 os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
@@ -104,6 +108,21 @@ def wait(ranks: dict[int, int], folder: str, seconds: float) -> list[Failure]:
         else:
             time.sleep(0.005)
     return failures
+
+
+def ended(status: int) -> str:
+    """How a process ended that left no word."""
+    if os.WIFSIGNALED(status):
+        return f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"ended with status {os.WEXITSTATUS(status)}"
+
+
+def stuck_at(folder: str, rank: int, seconds: float) -> str:
+    """Where a rank was shortly before it was stopped: it hangs, or calls itself without end."""
+    frames = [line.strip() for line in read(os.path.join(folder, f"stuck-{rank}")).splitlines()]
+    inside = [frame for frame in frames if "/megatron/" in frame]
+    depth = f", {inside.count(inside[0])} calls deep" if inside and inside.count(inside[0]) > 3 else ""
+    return f"no end in {seconds:.0f} s{depth}" + (f", in {inside[0]}" if inside else "")
 
 
 def read(path: str) -> str:
