@@ -9,6 +9,8 @@ import pytest
 
 import meshwright as mw
 
+pytestmark = pytest.mark.xdist_group("web")
+
 JOB = {"model": "llama-3-8b", "gpus": "8xH100"}
 
 

@@ -16,6 +16,8 @@ from schemathesis.specs.openapi.checks import (
 
 from meshwright.web.app import create_app
 
+pytestmark = pytest.mark.xdist_group("web")
+
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 OPERATIONS = [
     found.ok() for found in schemathesis.openapi.from_dict(create_app().openapi()).get_all_operations()

@@ -7,6 +7,9 @@ import statistics
 import time
 
 import httpx
+import pytest
+
+pytestmark = pytest.mark.xdist_group("web")
 
 PEOPLE = 200
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("web")]
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 SMALL = "#model=llama-3-8b&count=8"

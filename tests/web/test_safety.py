@@ -81,6 +81,8 @@ print([
     refused(lambda: socket.create_connection(("127.0.0.1", 1))),
 ])
 import decimal, this
+
+pytestmark = pytest.mark.xdist_group("web")
 """
 
 

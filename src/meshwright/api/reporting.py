@@ -51,17 +51,18 @@ def sizes_around(model: str | Model, cluster: Cluster, options: Options) -> tupl
         first = plan(model, cluster, options, top=1).best
         if first is not None:
             options = replace(options, global_batch=first.question.job.global_batch)
-    found = []
-    for scale in SCALES:
-        world = int(cluster.world * scale)
-        per_node = min(cluster.gpus_per_node, world)
-        if world < 1 or world % per_node:
-            continue
-        try:
-            size = build_cluster(cluster.gpu, world, per_node, None, cluster.network * 8 / 1e9)
-            best = plan(model, size, options, top=1).best
-        except MeshwrightError:  # this number of GPUs makes no cluster, or the constraints do not suit it
-            continue
-        if best is not None and best.fits:
-            found.append(best)
-    return tuple(found)
+    found = (size_at(model, cluster, options, scale) for scale in SCALES)
+    return tuple(one for one in found if one is not None and one.fits)
+
+
+def size_at(model: str | Model, cluster: Cluster, options: Options, scale: float) -> Estimate | None:
+    """The best layout on `scale` times as many GPUs; None where that is no cluster or has no legal layout."""
+    world = int(cluster.world * scale)
+    per_node = min(cluster.gpus_per_node, world)
+    if world < 1 or world % per_node:
+        return None
+    try:
+        size = build_cluster(cluster.gpu, world, per_node, None, cluster.network * 8 / 1e9)
+        return plan(model, size, options, top=1).best
+    except MeshwrightError:  # this number of GPUs makes no cluster, or the constraints do not suit it
+        return None

@@ -76,19 +76,43 @@ def estimate(given: Given) -> Answer:
     return row
 
 
-def scaling(given: Given) -> Answer:
-    """The best layout on several numbers of GPUs, the global batch held."""
-    from meshwright.api.picturing import scaling as picture
-    from meshwright.api.reporting import sizes_around
+def size(given: Given) -> Answer:
+    """The best layout on `scale` times as many GPUs; at 1 a question that is wrong is told so."""
+    import meshwright as mw
+    from meshwright.api.reporting import size_at
 
-    found = sizes_around(_model(given), _cluster(given), _options(given))
-    rows = [
-        {"gpus": one.question.cluster.world, **{name: value for name, value in one.as_dict().items()
-                                               if name in ("layout", "time", "memory")}}
-        for one in found
+    asked = _model(given), _cluster(given), _options(given)
+    scale = given["scale"]
+    best = mw.plan(*asked, top=1).best if scale == 1.0 else size_at(*asked, scale)
+    if best is None:
+        return {"fits": False, "global_batch": None}
+    row = best.as_dict()
+    return {
+        "fits": best.fits, "gpus": best.question.cluster.world, "global_batch": best.layout.gbs,
+        **{name: row[name] for name in ("layout", "time", "memory")},
+    }  # fmt: skip
+
+
+def curve(given: Given) -> Answer:
+    """The scaling curve of sizes that were found."""
+    from meshwright.report.svg.scaling import Size, scaling_picture
+
+    sizes = [
+        Size(
+            gpus=row["gpus"], step_seconds=row["time"]["step_seconds"], words=_words(row["layout"]),
+            tokens_per_second=row["time"]["tokens_per_second_per_gpu"] * row["gpus"],
+        )
+        for row in given["sizes"]
     ]  # fmt: skip
-    drawn = [picture(found, width=given["width"]).as_dict()] if len(found) > 1 else []
-    return {"sizes": rows, "pictures": drawn}
+    drawn = [scaling_picture(sizes, given["width"]).as_dict()] if len(sizes) > 1 else []
+    return {"sizes": given["sizes"], "pictures": drawn}
+
+
+def _words(layout: Given) -> str:
+    from meshwright.planner.answer import Degrees
+    from meshwright.report.terminal import layout_words
+
+    return layout_words(Degrees(**layout))
 
 
 def report(given: Given) -> Answer:
@@ -199,6 +223,6 @@ def _options(given: Given) -> Any:
 
 
 KINDS: Mapping[str, Callable[[Given], Answer]] = {
-    "plan": plan, "fit": fit, "estimate": estimate, "scaling": scaling, "report": report, "write": write,
-    "check": check, "ranks": ranks, "trace": trace,
+    work.__name__: work
+    for work in (plan, fit, estimate, size, curve, report, write, check, ranks, trace)
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from meshwright._version import __version__
+from meshwright.api.reporting import SCALES
 from meshwright.errors import MeshwrightError
 from meshwright.web import questions as ask
 from meshwright.web import schema
@@ -106,14 +108,26 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
     answers("fit", ask.FitQuestion, schema.PlansAnswer, "The fewest GPUs of a kind that train a model.")
     answers("estimate", ask.EstimateQuestion, schema.EstimateAnswer, "Memory and time of one layout.")
     answers(
-        "scaling", ask.ScalingQuestion, schema.ScalingAnswer, "The best layout on several numbers of GPUs."
-    )
-    answers(
         "check", ask.CheckQuestion, schema.CheckAnswer, "What is wrong with a launch script; it is never run."
     )
     answers("write", ask.WriteQuestion, schema.WrittenAnswer, "One layout in the language of a framework.")
     answers("trace", ask.LayoutQuestion, schema.TraceAnswer, "One step of a layout as a trace for Perfetto.")
     answers("ranks", ask.RanksQuestion, schema.RanksAnswer, "Every rank, its node and its groups.")
+
+    @api.post("/scaling", responses={200: {"model": schema.ScalingAnswer}, **_ERRORS})
+    async def scaling(request: Request, body: ask.ScalingQuestion) -> Response:
+        """The best layout on several numbers of GPUs, the global batch held; each is a search of its own."""
+        given = body.model_dump(mode="json", exclude_none=True)
+        width = given.pop("width")
+        first = await _reply(pool, "size", {**given, "scale": 1.0}, request)
+        if first.status_code != 200:
+            return first
+        given["global_batch"] = json.loads(bytes(first.body))["global_batch"] or given.get("global_batch", 1)
+        others = [_reply(pool, "size", {**given, "scale": one}, request) for one in SCALES if one != 1.0]
+        replies = [first, *await asyncio.gather(*others)]
+        rows = [json.loads(bytes(one.body)) for one in replies if one.status_code == 200]
+        sizes = sorted((row for row in rows if row["fits"]), key=lambda row: int(row["gpus"]))
+        return await _reply(pool, "curve", {"sizes": sizes, "width": width}, request)
 
     @api.post("/report", responses={200: {"content": {"text/html": {}}}, **_ERRORS}, response_class=Response)
     async def report(request: Request, body: ask.ReportQuestion) -> Response:
@@ -121,8 +135,6 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
         reply = await _reply(pool, "report", body.model_dump(mode="json", exclude_none=True), request)
         if reply.status_code != 200:
             return reply
-        import json
-
         page = json.loads(bytes(reply.body))["html"]
         headers = {"content-disposition": 'attachment; filename="plan.html"'}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)

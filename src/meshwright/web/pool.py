@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-QUICK = frozenset({"estimate", "check", "write", "ranks", "trace"})
+QUICK = frozenset({"estimate", "check", "write", "ranks", "trace", "curve"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
