@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from layout_ranking import sweep_runs
+from one_change import one_change_runs
 from meshwright.cost.calibration import Calibration
 from meshwright.cost.fitting import Fitted, robust_fit
 from predict import predict, time_of
@@ -46,7 +47,7 @@ def fit_set(runs: Sequence[Run]) -> list[Run]:
         replace(run, known=False, row={**run.row, "quality": "sweep"})
         for run in sweep_runs(read_table(DATA / "layout_sweeps_a100.csv"))
     ]
-    return chosen + sweeps
+    return chosen + sweeps + one_change_runs()
 
 
 def _megatron(run: Run) -> bool:

@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import meshwright.cost
-from meshwright.cost.fitting import robust_fit
-from meshwright.cost.kernels import GemmConstants, gemm_seconds
+from meshwright.cost.kernel_fit import fit_attention, fit_collective, fit_gemm
 
 GPUS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "measured_gpus.json").read_text(encoding="utf-8")
@@ -96,35 +95,10 @@ def gemm_fit(root: Path, gpu: dict[str, Any], dtype: str) -> dict[str, float]:
     big = seconds > 8e-6
     shapes, seconds = thinned(shapes[big], seconds[big])
     m, n, k = (shapes[:, i].astype(float) for i in range(3))
-    quantised = dtype != "bf16"
-
-    def constants(x: np.ndarray) -> GemmConstants:
-        e0, k0, t0, eb, a = np.exp(x[:5])
-        return GemmConstants(
-            peak=gpu["peak"][dtype], e0=e0, k0=k0, t0=t0, eb=eb, a=a, sm=gpu["sm"],
-            element=ELEMENT[dtype], hbm=gpu["hbm"],
-        )  # fmt: skip
-
-    def model(x: np.ndarray) -> np.ndarray:
-        return gemm_seconds(constants(x), m, n, k) + quantised * np.exp(x[5]) * m * k / gpu["hbm"]
-
-    prior = np.log([0.75, 120, 4e-6, 0.75, 0.1, 4.0])
-    fitted = robust_fit(
-        lambda x: np.log(model(x) / seconds) / 0.1,
-        prior,
-        np.array([3.0, 1.5, 1.5, 0.7, 2.0, 0.5]),
-        weights=np.clip(np.ceil(m / 128) * np.ceil(n / 256) / gpu["sm"], 0.2, 3.0),
-    )
-    error = model(fitted.values) / seconds - 1
-    names = ("e0", "k0", "t0", "eb", "a", *(["quantise"] if quantised else []))
-    large = (m >= 4096) & (n >= 4096) & (k >= 4096)
-    return {
-        **{name: float(f"{value:.4g}") for name, value in zip(names, np.exp(fitted.values), strict=False)},
-        "rows": len(m),
-        "median_error": round(float(np.median(np.abs(error))), 4),
-        "p90_error": round(float(np.quantile(np.abs(error), 0.9)), 4),
-        "large_bias": round(float(np.median(error[large])), 4),
-    }
+    return fit_gemm(
+        m, n, k, seconds, peak=gpu["peak"][dtype], sm=gpu["sm"], hbm=gpu["hbm"],
+        element=ELEMENT[dtype], quantised=dtype != "bf16",
+    )  # fmt: skip
 
 
 def attention_fit(root: Path, gpu: dict[str, Any], head_dim: int) -> dict[str, float]:
@@ -158,18 +132,7 @@ def _attention(data: dict[str, np.ndarray], keep: np.ndarray, width: float) -> d
     shapes, seconds = least_by(shapes, data["latency"][keep] / 1e3)
     batch, length, heads = (shapes[:, i].astype(float) for i in range(3))
     rate = 2.0 * batch * heads * width * length**2 / seconds  # causal: half of 4*L^2
-
-    def model(x: np.ndarray) -> np.ndarray:
-        return np.exp(x[0]) * length / (length + np.exp(x[1]))
-
-    start = np.array([np.log(np.quantile(rate, 0.9)), np.log(1000.0)])
-    fitted = robust_fit(lambda x: np.log(rate / model(x)) / 0.1, start, np.array([3.0, 1.0]))
-    error = np.abs(rate / model(fitted.values) - 1)
-    peak, ramp = np.exp(fitted.values)
-    return {
-        "rate": float(f"{peak:.4g}"), "ramp": float(f"{ramp:.4g}"), "rows": len(rate),
-        "median_error": round(float(np.median(error)), 4),
-    }  # fmt: skip
+    return fit_attention(length, rate)
 
 
 SMALLEST_MESSAGE = 2**20
@@ -191,31 +154,7 @@ def collective_fit(root: Path, gpu: dict[str, Any], kind: str) -> dict[str, Any]
     if len(keys) < 10:
         return {}
     keys, seconds = median_by(keys, data["latency"][keep] / 1e3)
-    n, size = keys[:, 0].astype(float), keys[:, 1] * 2.0
-    sizes = sorted({int(v) for v in n})
-    which = np.searchsorted(sizes, n)
-    sent = size * (n - 1) / n * (2 if kind == "all_reduce" else 1)
-    many = len(sizes)
-
-    def model(x: np.ndarray) -> np.ndarray:
-        peak, latency = np.exp(x[which]), np.exp(x[many + which])
-        return latency + sent / peak * (1 + (np.exp(x[-2]) / size) ** np.exp(x[-1]))
-
-    top = np.log(np.array([(sent / seconds)[which == i].max() for i in range(many)]))
-    prior = np.concatenate([top, np.full(many, np.log(12e-6)), [np.log(4e6), np.log(0.8)]])
-    width = np.concatenate([np.full(many, 0.3), np.full(many, 0.5), [1.5, 0.4]])
-    fitted = robust_fit(lambda x: np.log(model(x) / seconds) / 0.05, prior, width)
-    error = np.abs(model(fitted.values) / seconds - 1)
-    values = np.exp(fitted.values)
-    return {
-        "peak": {str(s): float(f"{v:.4g}") for s, v in zip(sizes, values, strict=False)},
-        "latency": {str(s): float(f"{v:.3g}") for s, v in zip(sizes, values[many:], strict=False)},
-        "x0": float(f"{values[-2]:.4g}"),
-        "power": round(float(values[-1]), 3),
-        "rows": len(size),
-        "median_error": round(float(np.median(error)), 4),
-        "median_error_large": round(float(np.median(error[size >= 2**25])), 4),
-    }
+    return fit_collective(keys[:, 0].astype(float), keys[:, 1] * 2.0, seconds, kind)
 
 
 def scan_fit(root: Path, gpu: dict[str, Any]) -> dict[str, float]:

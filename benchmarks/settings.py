@@ -98,7 +98,7 @@ def graphs_of(settings: Row) -> str:
         return "full"
     if "moe_router" in scope:
         return "moe" if "attn" in scope else "router"
-    return "attn"
+    return "mlp" if "mlp" in scope else "attn"
 
 
 def recipe_named(row: Row) -> str:
@@ -140,7 +140,8 @@ def _from_notes(row: Row, notes: str, model: Model, cluster: Cluster) -> Executi
     base = default_execution(Stack(release="25.09"), cluster.gpu, model.is_moe)
     overlaps = set(base.overlaps)
     framework = row.get("framework", "")
-    if not framework.startswith(("nemo", "megatron", "MegaScale")) or '"TP_COMM_OVERLAP": "False"' in notes:
+    buffers = framework.startswith(("nemo", "megatron-bridge")) or "tp-comm-overlap" in notes
+    if not buffers or '"TP_COMM_OVERLAP": "False"' in notes:
         overlaps -= {"tp"}
     if "+1f1b overlap" in notes or "EP overlap on" in notes:
         overlaps |= {"ep"}

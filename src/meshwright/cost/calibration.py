@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from meshwright.facts import load_json
 
@@ -17,12 +18,14 @@ from meshwright.facts import load_json
 class Calibration:
     """Multipliers on the constants of step time, and relative half widths of the bands.
 
-    factors      {name: multiplier}; absent means 1
+    factors      {name: multiplier}; absent means 1. "all" multiplies the whole step
+    measured     kernel constants of GPUs that somebody measured: {GPU name: row as in measured.json}
     time_band    (dense, MoE) relative half width of an 80 % band of step time
     memory_band  relative half width of the band of a stage's memory
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     time_band: tuple[float, float] = (0.15, 0.25)
     memory_band: float = 0.06
     source: str = ""
@@ -39,7 +42,7 @@ class Calibration:
         return product
 
     def __hash__(self) -> int:
-        return hash((tuple(sorted(self.factors.items())), self.time_band, self.source))
+        return hash((tuple(sorted(self.factors.items())), tuple(self.measured), self.time_band, self.source))
 
 
 @cache

@@ -7,6 +7,7 @@ its nearest relative, scaled by the ratio of their peaks; `Kernels.inherited` sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,11 @@ class Kernels:
         )  # fmt: skip
 
     @property
+    def sustained(self) -> bool:
+        """The constants are of long runs of this very GPU, not of bursts."""
+        return bool(self.measured.get("sustained", False))
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """Names under which factors of this GPU stand in a calibration."""
         names, architecture = self.table["kinds"], self.gpu.architecture
@@ -109,7 +115,8 @@ class Kernels:
     def memory_bound(self, moved: Floats, launches: Floats | float) -> Floats:
         """Seconds of elementwise work: bytes over the sustained bandwidth, plus launches. [Q]"""
         form = self.table["memory_bound"]
-        return np.asarray(moved / (self.gpu.hbm * form["efficiency"]) + launches * form["launch"])
+        reached = self.measured.get("memory_bound", form["efficiency"])
+        return np.asarray(moved / (self.gpu.hbm * reached) + launches * form["launch"])
 
 
 def _between(value: float, known: list[int], rates: Floats) -> Floats:
@@ -121,12 +128,14 @@ def _between(value: float, known: list[int], rates: Floats) -> Floats:
     return np.asarray(rates[above - 1] * (1 - share) + rates[above] * share)
 
 
-def kernels_of(gpu: Gpu) -> Kernels:
-    """Constants of a GPU: its own fit, else those of the nearest relative."""
+def kernels_of(gpu: Gpu, measured: Mapping[str, Any] | None = None) -> Kernels:
+    """Constants of a GPU: those that somebody `measured` under its name, its own fit, else its relative's."""
     table = load_json("meshwright.cost", "kernels.json")
-    measured = load_json("meshwright.cost", "measured.json")["gpus"]
+    if measured and gpu.name in measured:
+        return Kernels(gpu=gpu, relative=gpu.name, inherited=False, measured=measured[gpu.name], table=table)
     relative, own = measured_relative(gpu)
-    return Kernels(gpu=gpu, relative=relative, inherited=not own, measured=measured[relative], table=table)
+    rows = load_json("meshwright.cost", "measured.json")["gpus"]
+    return Kernels(gpu=gpu, relative=relative, inherited=not own, measured=rows[relative], table=table)
 
 
 def measured_relative(gpu: Gpu) -> tuple[str, bool]:

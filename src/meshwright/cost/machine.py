@@ -52,6 +52,8 @@ class Machine:
 
     def factor(self, name: str, *kinds: str) -> float:
         """A multiplier of the calibration, on this architecture where it has one of its own."""
+        if self.kernels.sustained and name in ("gemm", "attention", "memory_bound"):
+            return 1.0
         return self.question.calibration.factor(name, *self.kernels.kinds, *kinds)
 
     @property
@@ -101,13 +103,15 @@ class Machine:
 
 def machine_for(question: Question, keys: Keys) -> Machine:
     """Prices for the keys of a table. Strides follow the rank order tp-cp-ep-dp-pp."""
-    network = network_of(question.cluster, 1.0 / question.calibration.factor("network"))
+    network = network_of(
+        question.cluster, 1.0 / question.calibration.factor("network"), question.calibration.measured
+    )
     one = np.ones_like(keys.tp)
     return Machine(
         question=question,
         keys=keys,
         tok=tokens(question.job, keys),
-        kernels=kernels_of(question.cluster.gpu),
+        kernels=kernels_of(question.cluster.gpu, question.calibration.measured),
         network=network,
         recipe=recipe_for(question.job.precision, question.cluster.gpu),
         tp=network.group(keys.tp, one),

@@ -7,6 +7,7 @@ domain say how many members sit inside one domain and how many domains the group
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,11 +132,15 @@ class Network:
         return np.asarray(message / np.where(crosses > 0, far, near) + latency)
 
 
-def network_of(cluster: Cluster, net_scale: float = 1.0) -> Network:
-    """The network of a cluster; curves come from the measured GPU that is nearest to its own."""
-    measured = load_json("meshwright.cost", "measured.json")["gpus"]
+def network_of(
+    cluster: Cluster, net_scale: float = 1.0, measured: Mapping[str, Any] | None = None
+) -> Network:
+    """The network of a cluster; curves come from its own measurement, or the measured GPU nearest to it."""
+    rows = load_json("meshwright.cost", "measured.json")["gpus"]
     relative, own = measured_relative(cluster.gpu)
-    row = measured[relative]
+    row = rows[relative]
+    if measured and measured.get(cluster.gpu.name, {}).get("collectives"):
+        row, own = measured[cluster.gpu.name], True
     link = cluster.gpu.nvlink / row["nvlink"]
     return Network(
         cluster=cluster,

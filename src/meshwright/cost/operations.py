@@ -98,12 +98,13 @@ def linear_operations(x: Machine, weight: Weight, layer: Layer) -> tuple[Operati
     k = k / degree if weight.split == "k" else k
     quantised = x.recipe.quantised and weight.name != "router" and "indexer" not in weight.name
     modules = _modules(weight, layer)
-    backward = x.gemm(m, k, n, groups, quantised=quantised, apart=apart)
+    piece, pieces, torn = _in_pieces(x, weight, m, groups, apart)
+    backward = x.gemm(piece, k, n, pieces, quantised=quantised, apart=torn)
     if not x.frozen:
         backward = backward + x.gemm(n, k, m, groups, quantised=quantised, wgrad=True, apart=apart)
     product = Operation(
         term="gemm",
-        forward=x.gemm(m, n, k, groups, quantised=quantised, apart=apart) * factor,
+        forward=x.gemm(piece, n, k, pieces, quantised=quantised, apart=torn) * factor,
         backward=backward * factor,
         modules=modules,
     )
@@ -117,6 +118,24 @@ def linear_operations(x: Machine, weight: Weight, layer: Layer) -> tuple[Operati
         modules=modules,
     )
     return product, cast
+
+
+def _in_pieces(
+    x: Machine, weight: Weight, m: Floats, groups: Floats | float, apart: Floats | float
+) -> tuple[Floats, Floats | float, Floats | float]:
+    """Rows of one GEMM, how many, and the lost share of a last wave, where user buffers cut it up.
+
+    Overlapped with its gather or scatter, a tensor-parallel GEMM runs as tp pieces of m/tp rows, each as
+    soon as its rows are there: small pieces fill the processors badly.
+    """
+    if weight.grid == "expert" or not weight.split:
+        return m, groups, apart
+    cut = x.keys.flag(lambda e: "tp" in e.overlaps) & x.keys.sp
+    if not cut.any():
+        return m, groups, apart
+    parts = np.where(cut, x.keys.tp, 1).astype(float)
+    lost = x.kernels.table["grouped_gemm"]["apart"]
+    return m / parts, parts, np.where(cut, lost, 0.0)
 
 
 def grouped_factor(x: Machine, layer: Layer) -> tuple[Floats, Floats]:

@@ -49,6 +49,7 @@ def simulated_step(question: Question, table: LayoutTable) -> TimeTable:
             )
         ]
     )
+    lengths = lengths * question.calibration.factor("all")
     terms = dict(timed.terms)
     busy = sum(terms[name] for name in TERMS if name not in (*STEP_ONLY, "pp", "bubble"))
     left = lengths - (busy + timed.sharding)
@@ -78,10 +79,11 @@ def pipelines(question: Question, table: LayoutTable, timed: TimeTable | None) -
     message, blocking = boundary_message(question, table)
     micro = table.num_microbatches
     groups = [e.vp_group or 0 for e in table.executions]
+    whole = question.calibration.factor("all")
     costs = []
     for row in range(len(table)):
         pp, vpp = int(table.pp[row]), int(table.vpp[row])
-        shard = timed.sharding[row] / micro[row] / vpp
+        shard = timed.sharding[row] / whole / micro[row] / vpp
         costs.append(
             PipelineCosts(
                 forward=steady[0][row, :pp, :vpp] + shard / 3,

@@ -86,11 +86,12 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
     terms["optimizer"] = optimizer_seconds(question, table, own)
     terms["fixed"] = _fixed(question, table, sum(terms.values()))
     dense, moe = question.calibration.time_band
+    whole = question.calibration.factor("all")
     return TimeTable(
-        terms={name: terms[name] for name in TERMS},
+        terms={name: terms[name] * whole for name in TERMS},
         band=moe if question.model.is_moe else dense,
-        stage=stage,
-        sharding=sharding,
+        stage=stage * whole,
+        sharding=sharding * whole,
     )
 
 
@@ -111,7 +112,9 @@ def boundary_message(
     Interleaved schedules send beside compute unless told otherwise; plain 1F1B waits.
     """
     if network is None:
-        network = network_of(question.cluster, 1.0 / question.calibration.factor("network"))
+        network = network_of(
+            question.cluster, 1.0 / question.calibration.factor("network"), question.calibration.measured
+        )
     shared = np.where(table.sp, table.tp, 1)
     message = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp / shared
     crosses = table.world // table.pp >= question.cluster.nvlink_domain

@@ -1,0 +1,139 @@
+"""Where a step's time goes, what limits it, and what would make it shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.cost.question import Question
+from meshwright.cost.stages import all_stages
+from meshwright.cost.steptime import TimeTable, step_time
+from meshwright.job.spec import Execution, Recompute
+from meshwright.layout.table import LayoutTable
+
+GROUPS = {
+    "compute": ("gemm", "attention", "memory_bound"),
+    "recompute": ("recompute",),
+    "communication": ("tp", "cp", "ep", "pp", "dp"),
+    "pipeline": ("bubble", "imbalance"),
+    "host": ("host",),
+    "rest": ("optimizer", "fixed"),
+}
+"""Terms of a step, gathered."""
+NOTICEABLE = 0.002
+"""Share of the step below which a gain is not worth a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One term or group of terms: its seconds a step and its share of it."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What a change would save: seconds a step, and the share of it.
+
+    kind  flag (a flag of the engine), limit (what is left if a cost vanished: out of reach, but a bound)
+    """
+
+    change: str
+    kind: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """terms and groups are sorted, largest first; gains too, flags before limits."""
+
+    step_seconds: float
+    groups: tuple[Share, ...]
+    terms: tuple[Share, ...]
+    limited_by: str
+    gains: tuple[Gain, ...]
+
+
+def explain(question: Question, table: LayoutTable, timed: TimeTable | None = None) -> Explanation:
+    """The explanation of the one row of a table; pass the times that are shown, where they are at hand."""
+    timed = timed or step_time(question, table, all_stages(table.splits))
+    step = float(timed.step[0])
+    seconds = {name: float(values[0]) for name, values in timed.terms.items()}
+    groups = _shares({group: sum(seconds[name] for name in names) for group, names in GROUPS.items()}, step)
+    return Explanation(
+        step_seconds=step,
+        groups=groups,
+        terms=_shares(seconds, step),
+        limited_by=groups[0].name,
+        gains=tuple(_gains(question, table, seconds, step)),
+    )
+
+
+def _shares(seconds: dict[str, float], step: float) -> tuple[Share, ...]:
+    found = [Share(name=name, seconds=value, share=value / step) for name, value in seconds.items()]
+    return tuple(sorted(found, key=lambda share: -share.seconds))
+
+
+def _gains(question: Question, table: LayoutTable, seconds: dict[str, float], step: float) -> Iterator[Gain]:
+    execution = table.executions[int(table.execution[0])]
+    before = float(step_time(question, table, all_stages(table.splits)).step[0])
+    flags = []
+    for change, other in _other_flags(question, table, execution):
+        changed = replace(table, executions=(other,), execution=np.zeros(1, dtype=np.int64))
+        saved = before - float(step_time(question, changed, all_stages(changed.splits)).step[0])
+        flags.append(Gain(change=change, kind="flag", seconds=saved, share=saved / before))
+    limits = [
+        Gain(change=words, kind="limit", seconds=seconds[term], share=seconds[term] / step)
+        for term, words in LIMITS.items()
+    ]
+    for found in (flags, limits):
+        yield from sorted((g for g in found if g.share > NOTICEABLE), key=lambda gain: -gain.seconds)
+
+
+LIMITS = {
+    "bubble": "no pipeline bubble (more micro-batches, interleaving, fewer stages)",
+    "imbalance": "equal pipeline stages (another pipeline layout)",
+    "ep": "no exposed expert exchange",
+    "tp": "no exposed tensor-parallel traffic",
+    "cp": "no exposed context-parallel traffic",
+    "dp": "no exposed gradient and weight traffic",
+    "host": "no waiting for kernel launches",
+    "memory_bound": "all elementwise kernels fused away",
+    "recompute": "nothing recomputed (more memory)",
+}
+
+
+def _other_flags(question: Question, table: LayoutTable, e: Execution) -> Iterator[tuple[str, Execution]]:
+    """Flags that are off and could be on for this layout."""
+    moe = question.model.is_moe
+    if int(table.tp[0]) > 1 and "tp" not in e.overlaps:
+        yield "overlap tensor-parallel traffic (user buffers)", replace(e, overlaps=e.overlaps | {"tp"})
+    if "dp" not in e.overlaps:
+        yield "overlap gradient reduction and parameter gather", replace(e, overlaps=e.overlaps | {"dp"})
+    if moe and int(table.ep[0]) > 1 and "ep" not in e.overlaps:
+        yield "overlap the expert exchange with compute", replace(e, overlaps=e.overlaps | {"ep"})
+    if moe and int(table.ep[0]) > 1 and e.dispatcher in ("allgather", "alltoall"):
+        yield "dispatch with HybridEP", replace(e, dispatcher="hybridep")
+    if moe and not e.grouped_mlp_fusion:
+        yield "fuse the experts' MLP", replace(e, grouped_mlp_fusion=True)
+    if e.cuda_graphs != "full":
+        yield "CUDA graph of the whole iteration", replace(e, cuda_graphs="full")
+    if e.recompute.granularity == "selective" and e.recompute.modules:
+        yield "no recompute (more memory)", replace(e, recompute=Recompute())
+
+
+def training_days(
+    step_seconds: float, tokens_per_step: int, world: int, tokens: float
+) -> tuple[float, float]:
+    """Days, and GPU-hours, that a token budget takes without interruptions.
+
+    >>> training_days(10.0, 1_000_000, 8, 864e6)
+    (0.1, 19.2)
+    """
+    seconds = tokens / tokens_per_step * step_seconds
+    return seconds / 86_400, seconds * world / 3_600
