@@ -15,7 +15,8 @@ from meshwright.layout.layout import Layout
 from meshwright.model.spec import Attention, Layer, LinearAttention, Mamba2, Mla, Mlp, Model, Moe
 from meshwright.model.weights import padded_vocab
 
-ENGINE = "Megatron Core 0.16.1"
+RELEASE = "0.16.1"
+ENGINE = f"Megatron Core {RELEASE}"
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 
 

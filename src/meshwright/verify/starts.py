@@ -8,6 +8,7 @@ from typing import Any
 from meshwright.job.spec import Job
 from meshwright.layout.ranks import RankGrid
 from meshwright.layout.rules import View, check
+from meshwright.verify.engine_config import RELEASE
 from meshwright.verify.parameters import differences, own_counts
 from meshwright.verify.process import EngineError, EngineProcess
 from meshwright.verify.subject import Subject
@@ -73,6 +74,7 @@ def our_reasons(subject: Subject) -> tuple[str, ...]:
     view = View.of(
         {name: value for name, value in said.items() if value is not None},
         framework="megatron-core",
+        version=RELEASE,
         layout=subject.layout,
         model=subject.model,
         job=Job(seq_length=subject.seq_length, global_batch=batch),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from meshwright.job.spec import Execution
-from meshwright.layout.layout import Layout
+from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.model.spec import Model
 from meshwright.verify.engine_config import EngineConfig, Placement, engine_config, is_hybrid
+
+if TYPE_CHECKING:
+    from meshwright.planner.answer import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,22 @@ class Subject:
         if embedding or loss:
             return PipelineLayout.account(model.num_layers, layout.pp, layout.vpp, embedding, loss, mtp)
         return default_pipeline(model, layout.pp, layout.vpp)
+
+
+def subject_of(estimate: Estimate) -> Subject:
+    """The plan of an answer (of `plan`, `fit` or `estimate`)."""
+    question, row = estimate.question, estimate.layout
+    layout = Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
+    text = estimate.pipeline_layout
+    return Subject(
+        model=question.model,
+        layout=layout,
+        world=question.cluster.world,
+        seq_length=question.job.seq_length,
+        global_batch=question.job.global_batch,
+        execution=estimate.execution,
+        placement=placed(question.model, layout, PipelineLayout.parse(text, layout.pp) if text else None),
+    )
 
 
 def placed(model: Model, layout: Layout, pipeline: PipelineLayout | None = None) -> Placement:
