@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from layout_ranking import sweep_runs
-from one_change import one_change_runs
 from meshwright.cost.calibration import Calibration
 from meshwright.cost.fitting import Fitted, robust_fit
+from one_change import one_change_runs
 from predict import predict, time_of
 from rows import DATA, Run, read_runs, read_table
 from scoring import folds, weights

@@ -9,14 +9,15 @@ import csv
 from pathlib import Path
 
 import numpy as np
-from predict import predict
-from rows import DATA, SQUAD, Run
 
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cost.question import Question
 from meshwright.job.spec import Execution, Job, Recompute
 from meshwright.layout.layout import Layout
 from meshwright.model.catalog import find
+from meshwright.planner.batch_time import SHORT_SAMPLES
+from predict import predict
+from rows import DATA, Run
 
 
 def one_change_runs(path: Path = DATA / "one_change.csv") -> list[Run]:
@@ -30,7 +31,7 @@ def _run(row: dict[str, str]) -> Run:
     modules = tuple(row["recompute"].split())
     job = Job(
         seq_length=int(row["seq_len"]), global_batch=int(row["gbs"]), precision=row["precision"],  # type: ignore[arg-type]
-        task=row["task"], grad_dtype="bf16", packing=SQUAD if row["packed"] == "yes" else (),  # type: ignore[arg-type]
+        task=row["task"], grad_dtype="bf16", packing=SHORT_SAMPLES if row["packed"] == "yes" else (),  # type: ignore[arg-type]
     )  # fmt: skip
     execution = Execution(
         dispatcher=row["dispatcher"], cuda_graphs=row["graphs"],  # type: ignore[arg-type]
@@ -55,7 +56,7 @@ def main() -> None:
         base = first.setdefault(run.row["pair"], number)
         ratio, measured = value / seconds[base], run.measured / runs[base].measured
         print(
-            f"{run.id:22s} measured {run.measured:7.3f} s predicted {value:7.3f} s ({value / run.measured:.2f})"
+            f"{run.id:22s} measured {run.measured:7.3f} s predicted {value:7.3f} s"
             f"  against {runs[base].id}: measured x{measured:.3f}, predicted x{ratio:.3f}"
         )
     off = np.log(seconds / np.array([run.measured for run in runs]))

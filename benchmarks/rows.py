@@ -1,7 +1,8 @@
 """Published runs as questions to the cost model: one reader for every file of the published format.
 
 A row names model, hardware, layout and step time; a settings file, joined by `id`, adds the execution
-flags. What a row does not say is left at the framework's usual value, and `Run.assumed` lists it.
+flags. Rows are read by the code behind `meshwright estimate --batch`; what is added here are models that
+the catalog lacks, networks that the `system` column names, and refusals.
 """
 
 from __future__ import annotations
@@ -14,18 +15,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from meshwright.cluster.catalog import GBIT, find_gpu
-from meshwright.cluster.parse import build_cluster
+from meshwright.cluster.catalog import GBIT
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import MeshwrightError, QuestionError
-from meshwright.job.spec import Execution, GradDtype, Job, Stack
+from meshwright.job.spec import Execution
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model import catalog
 from meshwright.model.rows import model_from_row
 from meshwright.model.spec import Attention, Layer, Mlp, Model
-from settings import execution_of, precision_of, recipe_named, release_of
+from meshwright.planner import batch
 
 DATA = Path(__file__).parent / "data"
 Row = Mapping[str, str]
@@ -79,7 +79,7 @@ def read_runs(
         reason = (excluded or {}).get(row["id"])
         if reason is None:
             try:
-                named = by_recipe.get(recipe_named(row), {})
+                named = by_recipe.get(recipe_in(row), {})
                 runs.append(read_run(row, by_id.get(row["id"], named)))
                 continue
             except (MeshwrightError, ValueError) as error:
@@ -89,87 +89,60 @@ def read_runs(
 
 
 def read_run(row: Row, settings: Row) -> Run:
-    """One row; QuestionError or ValueError where it does not say enough."""
-    model = with_tokens(model_of(row), row)
-    cluster = cluster_of(row)
-    sizes = {
-        name: _whole(row, column) for name, column in (("seq_length", "seq_len"), ("global_batch", "gbs"))
-    }
-    precision = precision_of(row, settings)
-    job = Job(
-        **sizes,
-        precision=precision,
-        task=row.get("task") or "pretrain",  # type: ignore[arg-type]
-        grad_dtype=gradient_dtype(row, settings),
-        packing=packing_of_row(row),
+    """One row, read as `meshwright estimate --batch` reads it; an error where it does not say enough."""
+    _refuse(row, settings)
+    read = batch.read_run(
+        row, settings, {row.get("model_key") or row["model"]: with_tokens(model_of(row), row)}
     )
-    layout = layout_of(row, settings)
-    execution = execution_of(row, settings, model, cluster)
-    stack = Stack(release=release_of(row), framework="megatron-bridge")
     measured = (
         row.get("step_time_s_from_tflops") if row.get("tokens_quantised") == "yes" else row.get("step_time_s")
     )
     if not measured:
         raise QuestionError("no step time")
-    layout.check_world(cluster.world)
-    layout.num_microbatches(cluster.world, job.global_batch)
-    question = Question(model=model, cluster=cluster, job=job, stack=stack)
-    pipeline = pipeline_of(model, layout, settings)
+    question = replace(read.question, cluster=_as_built(read.question.cluster, row))
+    read.layout.check_world(question.cluster.world)
+    read.layout.num_microbatches(question.cluster.world, question.job.global_batch)
     return Run(
-        id=row["id"], row=row, settings=settings, question=question, layout=layout, execution=execution,
-        pipeline=pipeline, measured=float(measured), known=row.get("settings_match") in ("exact", "partial"),
+        id=row["id"], row=row, settings=settings, question=question, layout=read.layout,
+        execution=read.execution, pipeline=read.pipeline, measured=float(measured),
+        known=row.get("settings_match") in ("exact", "partial"),
     )  # fmt: skip
 
 
-def gradient_dtype(row: Row, settings: Row) -> GradDtype:
-    """As stated; the performance recipes of NeMo and Megatron Bridge reduce gradients in bf16."""
-    said = settings.get("grad_reduce_in_fp32")
-    if said:
-        return "fp32" if said == "True" else "bf16"
-    return "bf16" if row["framework"].startswith(("nemo", "megatron-bridge")) else "fp32"
+def recipe_in(row: Row) -> str:
+    """The recipe that a row's notes name, or ""."""
+    found = re.search(r"recipe=(\w+)", row.get("notes", ""))
+    return found[1] if found else ""
 
 
-SQUAD = ((128, 0.15), (256, 0.6), (512, 0.25))
-"""Sample lengths of the packed SQuAD data that NeMo's and Megatron Bridge's fine-tuning benchmarks train on
-(tokens, share): an estimate; mean about 250."""
-
-
-def packing_of_row(row: Row) -> tuple[tuple[int, float], ...]:
-    """Fine-tuning benchmarks of NeMo and Megatron Bridge pack short samples; everything else is whole."""
-    tuned = row.get("task") in ("sft", "lora") and row["framework"] in ("nemo", "megatron-bridge")
-    return SQUAD if tuned and "qwen3" not in row.get("model_key", "") else ()
-
-
-def layout_of(row: Row, settings: Row) -> Layout:
-    """Degrees of a row; a blank one is 1 where the framework does not have it, and refused otherwise."""
-    if row.get("tp", "") == "" and row.get("fsdp", "") in ("", "0"):
+def _refuse(row: Row, settings: Row) -> None:
+    """QuestionError where a row leaves out what decides its time."""
+    for column, what in (
+        ("gpus", "gpus"),
+        ("gbs", "gbs"),
+        ("seq_len", "seq_len"),
+        ("mbs", "micro-batch size"),
+    ):
+        if not row.get(column):
+            raise QuestionError(f"{what} not published")
+    if row["precision"] == "?":
+        raise QuestionError("precision not published")
+    if not row.get("tp") and row.get("fsdp", "") in ("", "0"):
         raise QuestionError("layout not published")
-    names = {"tp": "tp", "pp": "pp", "vpp": "vp", "cp": "cp", "ep": "ep", "etp": "etp"}
-    degrees = {name: int(row.get(column) or 1) for name, column in names.items()}
-    if row.get("mbs", "") == "":
-        raise QuestionError("micro-batch size not published")
-    if degrees["pp"] == 1:
-        degrees["vpp"] = 1
-    elif not row.get("vp") and row["framework"].startswith("nemo") and not settings:
+    several = row.get("pp", "") not in ("", "1")
+    if several and not row.get("vp") and row["framework"].startswith("nemo") and not settings:
         raise QuestionError("interleaving not published")
-    said = settings.get("sequence_parallel")
-    sp = degrees["tp"] > 1 and said != "False" and "no SP" not in row.get("notes", "")
-    return Layout(**degrees, mbs=_whole(row, "mbs"), sp=sp)
 
 
-def pipeline_of(model: Model, layout: Layout, settings: Row) -> PipelineLayout | None:
-    """The pipeline layout that the settings name; None: the default one."""
-    if settings.get("pipeline_layout"):
-        return PipelineLayout.parse(settings["pipeline_layout"], layout.pp)
-    embedding, loss = (settings.get(f"account_for_{end}_in_pp") == "True" for end in ("embedding", "loss"))
-    if layout.pp == 1 or not (embedding or loss):
-        return None
-    try:
-        return PipelineLayout.account(
-            model.num_layers, layout.pp, layout.vpp, embedding=embedding, loss=loss, mtp=len(model.mtp)
-        )
-    except MeshwrightError:
-        return None
+def _as_built(cluster: Cluster, row: Row) -> Cluster:
+    """The cluster with what the `system` and `gpu` columns say of it."""
+    system = row.get("system", "")
+    network = next((gbps for words, gbps in NETWORKS.items() if words in system), None)
+    if network:
+        cluster = replace(cluster, network=network * GBIT)
+    if row["gpu"].startswith("H100-96GB-HBM2e"):
+        cluster = replace(cluster, gpu=replace(cluster.gpu, hbm=2.4e12))
+    return cluster
 
 
 @cache
@@ -229,24 +202,3 @@ def with_tokens(model: Model, row: Row) -> Model:
 
 NETWORKS = {"4x100Gb": 50, "1600 Gbps": 200, "3200 Gbps": 400}
 """Network speed of one GPU [Gbit/s] by what the `system` column says of the node."""
-
-
-def cluster_of(row: Row) -> Cluster:
-    """The cluster of a row."""
-    name, system = row["gpu"].rstrip("?"), row.get("system", "")
-    gpus = _whole(row, "gpus")
-    variant = re.match(r"H100-96GB-HBM2e-500W", name)
-    gpu = find_gpu("H100" if variant else re.sub(r" .*", "", name))
-    if variant:
-        gpu = replace(gpu, hbm=2.4e12, name=name)
-    network = next((gbps for words, gbps in NETWORKS.items() if words in system), None)
-    per_node = None if gpus % gpu.gpus_per_node == 0 or gpus < gpu.gpus_per_node else 4
-    cluster = build_cluster(gpu, gpus, per_node)
-    return replace(cluster, network=network * GBIT) if network else cluster
-
-
-def _whole(row: Row, column: str) -> int:
-    text = row.get(column, "")
-    if not text or not float(text).is_integer():
-        raise QuestionError(f"{column} not published")
-    return int(float(text))

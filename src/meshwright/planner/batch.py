@@ -45,6 +45,7 @@ from meshwright.planner.batch_flags import (
     says_recompute,
     whole,
 )
+from meshwright.planner.batch_time import packing_of, release_of
 
 MOST_ROWS = 100_000
 MOST_LAYERS = 10_000
@@ -123,13 +124,13 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
         global_batch=whole(row, "gbs") or layout.mbs * layout.dp(cluster.world) * (whole(row, "ga") or 1),
     )
     bridge = "bridge" in row.get("framework", "") or "nemo" in row.get("framework", "")
-    stack = Stack(framework="megatron-bridge" if bridge else "megatron-lm")
+    stack = Stack(release=release_of(row), framework="megatron-bridge" if bridge else "megatron-lm")
     execution = execution_of(
         row, settings or {}, default_execution(stack, cluster.gpu, model.is_moe, precision)
     )
     if "optimizer_offload" in hints(row) and (share := re.search(r"opt(\d+)", hints(row))):
         execution = replace(execution, optimizer_offload=int(share.group(1)) / 100)
-    job = job_of(job, row, settings or {})
+    job = replace(job_of(job, row, settings or {}), packing=packing_of(row, model.is_moe))
     question = Question(model=model, cluster=cluster, job=job, stack=stack)
     run = Run(id=name, question=question, layout=layout, execution=execution, pipeline=pipeline)
     return run if says_recompute(row, settings or {}) else lightest_that_fits(run)

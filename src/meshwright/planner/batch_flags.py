@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from meshwright.errors import QuestionError
 from meshwright.job.spec import RECOMPUTE_MODULES, Execution, Job, Precision, Recompute
+from meshwright.planner.batch_time import time_flags
 
 Row = Mapping[str, str]
 
@@ -100,30 +101,16 @@ def execution_of(row: Row, settings: Row, usual: Execution) -> Execution:
         changes["cpu_offload_layers"] = whole(settings, "cpu_offloading_num_layers")
     if said(settings, "fsdp_double_buffer") == "True":
         changes["fsdp_double_buffer"] = True
-    graphs = said(settings, "cuda_graph_impl")
-    if graphs:
-        scope = said(settings, "cuda_graph_scope")
-        iteration = graphs == "full_iteration" or "full_iteration" in scope
-        changes["cuda_graphs"] = (
-            "full"
-            if iteration
-            else "moe"
-            if "moe" in scope
-            else "attn"
-            if graphs == "transformer_engine"
-            else "none"
-        )
-    overlap = said(settings, "moe_a2a_overlap")
-    if overlap:
-        kinds = set(usual.overlaps) - {"ep"} | ({"ep"} if overlap == "True" else set())
-        changes["overlaps"] = frozenset(kinds)
     if said(settings, "te_op_fuser") == "True":
         changes["grouped_mlp_fusion"] = True
     if said(row, "moe_mode") == "tokendrop":
         changes["capacity_factor"] = 1.0
     if "optimizer_cpu_offload=true" in hints(row):
         changes["optimizer_offload"] = 1.0
-    return replace(usual, **changes)
+    timing = time_flags(row, settings, usual)
+    if "overlaps" in changes:
+        timing.pop("overlaps", None)
+    return replace(usual, **(changes | timing))
 
 
 def recompute_of(row: Row, settings: Row) -> Recompute:
