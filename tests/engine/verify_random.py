@@ -18,7 +18,7 @@ from meshwright.job.spec import Execution, Recompute
 from meshwright.layout.layout import Layout
 from meshwright.model import catalog
 from meshwright.model.spec import Model
-from meshwright.verify.engine_config import CannotBuild
+from meshwright.verify.engine_fields import CannotBuild
 from meshwright.verify.process import EngineProcess
 from meshwright.verify.starts import our_reasons
 from meshwright.verify.subject import Subject, placed

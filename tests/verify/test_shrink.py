@@ -11,7 +11,8 @@ from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model import catalog
 from meshwright.model.spec import Moe
-from meshwright.verify.engine_config import CannotBuild, Placement
+from meshwright.verify.engine_config import Placement
+from meshwright.verify.engine_fields import CannotBuild
 from meshwright.verify.shrink import MOST_RANKS, shrink
 from meshwright.verify.subject import Subject, placed
 

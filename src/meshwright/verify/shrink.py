@@ -25,7 +25,8 @@ from meshwright.model.spec import (
     Mlp,
     Model,
 )
-from meshwright.verify.engine_config import Placement, is_hybrid
+from meshwright.verify.engine_config import Placement
+from meshwright.verify.engine_fields import is_hybrid
 from meshwright.verify.subject import Subject, placed
 
 MOST_RANKS = 16

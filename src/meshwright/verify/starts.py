@@ -8,7 +8,7 @@ from typing import Any
 from meshwright.job.spec import Job
 from meshwright.layout.ranks import RankGrid
 from meshwright.layout.rules import View, check
-from meshwright.verify.engine_config import RELEASE
+from meshwright.verify.engine_fields import RELEASE
 from meshwright.verify.parameters import differences, own_counts
 from meshwright.verify.process import EngineError, EngineProcess
 from meshwright.verify.subject import Subject

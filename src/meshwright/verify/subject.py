@@ -9,7 +9,8 @@ from meshwright.job.spec import Execution
 from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.model.spec import Model
-from meshwright.verify.engine_config import EngineConfig, Placement, engine_config, is_hybrid
+from meshwright.verify.engine_config import EngineConfig, Placement, engine_config
+from meshwright.verify.engine_fields import is_hybrid
 
 if TYPE_CHECKING:
     from meshwright.planner.answer import Estimate

@@ -99,7 +99,7 @@ def timed(number: int, name: str, work: Callable[[], Outcome]) -> Level:
 
 def refusal(error: LayoutError) -> Outcome:
     """The engine has no module for the model: skipped; it refuses the plan: failed, with its reason."""
-    from meshwright.verify.engine_config import CannotBuild
+    from meshwright.verify.engine_fields import CannotBuild
     from meshwright.verify.process import EngineError
 
     if isinstance(error, CannotBuild):
