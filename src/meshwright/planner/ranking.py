@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from meshwright.layout.notation import parse_text
 from meshwright.layout.table import Floats, Ints, LayoutTable
 from meshwright.planner.values import table as space_table
+
+CHUNKS = 0.25
+"""Parts that each doubling of the interleaving degree counts: more messages, less room for a mistake."""
 
 
 class Known(Protocol):
@@ -70,14 +74,21 @@ def _moving_parts(table: LayoutTable) -> Floats:
         float(e.recompute.granularity != "none") + float(e.fsdp) + float(e.optimizer_offload > 0)
         for e in table.executions
     ]
-    uneven = {code: float(_is_uneven(table.splits.layouts[code])) for code in np.unique(table.split).tolist()}
-    return np.asarray(
-        parts + table.flag(flags).astype(float) + np.array([uneven[code] for code in table.split.tolist()])
-    )
+    rough = {code: roughness(table.splits.layouts[code]) for code in np.unique(table.split).tolist()}
+    finer = CHUNKS * np.log2(table.vpp)
+    uneven = np.array([rough[code] for code in table.split.tolist()])
+    return np.asarray(parts + finer + uneven + table.flag(flags).astype(float))
 
 
-def _is_uneven(layout: str) -> bool:
-    return len({chunk.count("t") for chunk in parse_text(layout)}) > 1
+def roughness(layout: str) -> float:
+    """How far chunks are from equal: 0 where they are, else 1 and a tenth for each change, at most 2.
+
+    >>> roughness("Et*4|(t*4|)*14t*4L"), roughness("Et*4|(t*4|)*13t*5|mL")
+    (0.0, 1.2)
+    """
+    sizes = [chunk.count("t") for chunk in parse_text(layout)]
+    changes = sum(a != b for a, b in pairwise(sizes))
+    return min(1 + changes / 10, 2.0) if changes else 0.0
 
 
 def from_practice(table: LayoutTable, practice: Sequence[Known]) -> Floats:
