@@ -29,7 +29,9 @@ def axes_of(asked: Question) -> Axes:
 def plan(asked: Question) -> Found:
     names = (asked.model.name, *asked.model.aliases)
     near = precedents(names, asked.cluster.gpu, asked.job.task, asked.cluster.world, count=20)
-    return search(asked, axes_of(asked), practice=[row for row in near if row.gpus == asked.cluster.world])
+    kind = asked.cluster.gpu.name.split("-")[0]
+    practice = [row for row in near if (row.gpu, row.gpus) == (kind, asked.cluster.world)]
+    return search(asked, axes_of(asked), practice=practice)
 
 
 def test_llama_3_70b_on_64_h100_is_planned_as_its_recipe():
