@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,13 @@ from meshwright.frameworks.environment import advised
 from meshwright.frameworks.gpus import gpu_in
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.read import Given, expand, read_command, read_files, read_text
-from meshwright.frameworks.reading import Reading
+from meshwright.frameworks.reading import Reading, Value
 from meshwright.frameworks.recipes import recipe
 from meshwright.frameworks.rescale import rescale
 from meshwright.frameworks.spelling import layer_list, layer_list_text, plain_value, table
 from meshwright.frameworks.view import Beside
 from meshwright.frameworks.write import convert, write
+from meshwright.job.precedents import all_recipes
 
 DATA = Path(__file__).parent / "data"
 
@@ -213,6 +215,22 @@ def test_converting_to_bridge_says_what_it_has_no_word_for() -> None:
     assert "mock_data" in written.split("set -euo")[0]
 
 
+def test_shipped_recipes_are_refused_only_where_they_cannot_run() -> None:
+    """Every recipe of Megatron Bridge on the GPUs that its name says; 9 of them are known not to start."""
+    wrong = []
+    for one in all_recipes():
+        per_node = 4 if one.gpu.startswith("GB") else 8
+        machines = f"--nproc_per_node {min(one.gpus, per_node)} --nnodes {max(one.gpus // per_node, 1)}"
+        command = f"torchrun {machines} run_recipe.py --recipe {one.recipe}"
+        (reading,) = read_command(command.split())
+        result = check_reading(replace(reading, gpu=Value(one.gpu)))
+        if (result.verdict == "invalid") != bool(one.cannot_run):
+            wrong.append(
+                (one.recipe, one.cannot_run, [f.rule for f in result.findings if f.severity == "error"])
+            )
+    assert wrong == []
+
+
 def test_recipes_are_found_by_their_generic_name() -> None:
     found = recipe("llama3_70b_pretrain_config")
     assert found is not None
@@ -304,6 +322,15 @@ def test_checking_a_directory_passes_over_files_that_say_nothing(tmp_path: Path)
 def test_sourced_values_name_the_file_they_stand_in() -> None:
     reading = corpus("10_slime_kite_grpo.sh")
     assert str(reading.options["hidden_size"].source) == f"{DATA}/models/kite-20b-a3b.sh:8"
+
+
+def test_misspelled_arguments_are_named() -> None:
+    command = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --tensor-model-paralel-size 2 --my-flag 3"
+    )
+    (reading,) = read_command(command.split())
+    found = [f for f in check_reading(reading).findings if f.rule == "unknown-argument"]
+    assert [f.fix for f in found] == ["--tensor-model-parallel-size?"]
 
 
 def test_unknown_frameworks_are_named() -> None:

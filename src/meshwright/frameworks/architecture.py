@@ -7,7 +7,17 @@ from typing import Any, Literal, get_args
 
 from meshwright.errors import MeshwrightError
 from meshwright.frameworks.precision import precision_of
-from meshwright.job.spec import CpComm, CudaGraphs, Dispatcher, Execution, Job, OverlapKind, Recompute
+from meshwright.job.spec import (
+    CpComm,
+    CudaGraphs,
+    Dispatcher,
+    Execution,
+    Job,
+    OverlapKind,
+    Recompute,
+    ShardingStrategy,
+    Task,
+)
 from meshwright.layout.layout import Layout
 from meshwright.model.spec import Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe
 
@@ -117,7 +127,13 @@ def job_from(options: Mapping[str, Any]) -> Job | None:
         precision=precision_of(options),  # type: ignore[arg-type]
         optimizer="adam-precision-aware" if precise else "adam",
         grad_dtype="bf16" if options.get("grad_reduce_in_bf16") is True else "fp32",
+        task=_task(options),
     )
+
+
+def _task(options: Mapping[str, Any]) -> Task:
+    found: Task = options["task"] if options.get("task") in get_args(Task) else "pretrain"
+    return found
 
 
 def execution_from(options: Mapping[str, Any]) -> Execution:
@@ -126,6 +142,9 @@ def execution_from(options: Mapping[str, Any]) -> Execution:
     backend = options.get("moe_flex_dispatcher_backend")
     name = {"flex": backend or "deepep"}.get(str(dispatcher), dispatcher)
     capacity = options.get("moe_expert_capacity_factor")
+    sharding: ShardingStrategy = "optim_grads_params"
+    if options.get("data_parallel_sharding_strategy") in get_args(ShardingStrategy):
+        sharding = options["data_parallel_sharding_strategy"]
     comm = {"all_gather": "allgather"}.get(str(options.get("cp_comm_type")), options.get("cp_comm_type"))
     return Execution(
         recompute=_recompute(options),
@@ -137,7 +156,19 @@ def execution_from(options: Mapping[str, Any]) -> Execution:
         optimizer_offload=_offload(options),
         cp_comm=comm if comm in get_args(CpComm) else "p2p",  # type: ignore[arg-type]
         capacity_factor=float(capacity) if isinstance(capacity, (int, float)) else None,
+        optimizer_instances=_count(options, "num_distributed_optimizer_instances") or 1,
+        vp_group=_group(options),
+        fp8_param_gather=options["fp8_param"] if isinstance(options.get("fp8_param"), bool) else None,
+        fsdp_sharding=sharding,
+        offload_modules=_words(options.get("offload_modules")),
+        cpu_offload_layers=_count(options, "cpu_offloading_num_layers"),
     )
+
+
+def _group(options: Mapping[str, Any]) -> int | None:
+    """Micro-batches a virtual stage takes in a row, where that is not the pipeline size."""
+    group = _count(options, "microbatch_group_size_per_vp_stage")
+    return group if group and group != options.get("pipeline_model_parallel_size") else None
 
 
 def _offload(options: Mapping[str, Any]) -> float:

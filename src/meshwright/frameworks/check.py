@@ -212,10 +212,12 @@ def _weighed(finding: Finding, reading: Reading) -> Finding:
 
 
 def _from_recipe(finding: Finding, reading: Reading) -> bool:
-    """Whether only the recipe's own values bring this finding up: its authors meant them."""
+    """Whether nothing that somebody wrote brings this finding up, only the recipe: its authors meant it."""
+    if reading.recipe is None:
+        return False
     names = {short_names().get(name, name) for name in rule(finding.rule).breaks}
-    sources = [reading.options[name].source.kind for name in names if name in reading.options]
-    return bool(sources) and "recipe" in sources and finding.rule != "sp-off-at-tp1"
+    written = {"stated", "environment", "argument", "given"}
+    return not any(reading.options[name].source.kind in written for name in names if name in reading.options)
 
 
 def _without_echoes(found: list[Finding], view: View) -> list[Finding]:

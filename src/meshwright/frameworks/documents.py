@@ -89,10 +89,24 @@ def _walk(node: Any, path: str, file: str, flat: Flat, budget: list[int], depth:
             budget[0] -= len(scalars)
             items = tuple(_scalar(item) for item in scalars)
             flat[path] = Value(items, Source(file=file, line=line))
+        elif (rows := _rows(node)) is not None:
+            budget[0] -= sum(len(row) for row in rows)
+            flat[path] = Value(rows, Source(file=file, line=line))
         for number, item in enumerate(node.value):
             _walk(item, f"{path}.{number}", file, flat, budget, depth + 1)
     else:
         flat[path] = Value(_scalar(node), Source(file=file, line=line))
+
+
+def _rows(node: Any) -> tuple[tuple[Plain, ...], ...] | None:
+    """A list of lists of scalars (a pipeline layout), None for anything else."""
+    import yaml
+
+    if not all(isinstance(row, yaml.SequenceNode) for row in node.value):
+        return None
+    if not all(isinstance(item, yaml.ScalarNode) for row in node.value for item in row.value):
+        return None
+    return tuple(tuple(_scalar(item) for item in row.value) for row in node.value)
 
 
 def _scalar(node: Any) -> Plain:

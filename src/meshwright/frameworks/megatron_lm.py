@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 from meshwright.frameworks import scripts
 from meshwright.frameworks.arguments import Said, read_arguments
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Plain, Reading, Value
+from meshwright.frameworks.reading import Note, Plain, Reading, Value
 from meshwright.frameworks.spelling import arguments, canonical, layer_list_text
 from meshwright.frameworks.world import launcher_of
 
@@ -21,7 +23,24 @@ PIPELINE = {
 
 def read(command: Command) -> Reading:
     """One run from a command line."""
-    return reading_of(command, read_arguments(command.arguments, command.unknowns))
+    said = read_arguments(command.arguments, command.unknowns)
+    reading = reading_of(command, said)
+    return replace(reading, notes=tuple(misspelled(said)))
+
+
+def misspelled(said: Said) -> Iterator[Note]:
+    """Arguments that are none, but nearly one; what is far from all of them may be a script's own."""
+    for name, value in said.other.items():
+        flag = name.replace("_", "-")
+        near = difflib.get_close_matches(flag, arguments(), n=1, cutoff=0.88)
+        if near and len(flag) > 5:
+            yield Note(
+                id="unknown-argument",
+                severity="warn",
+                message=f"--{flag[:80]} is no argument of Megatron-LM",
+                fix=f"--{near[0]}?",
+                line=value.line,
+            )
 
 
 def reading_of(command: Command, said: Said) -> Reading:

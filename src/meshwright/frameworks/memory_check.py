@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meshwright.frameworks.estimating import estimate_of
@@ -28,8 +29,11 @@ def memory_findings(reading: Reading, view: View) -> tuple[list[Finding], Memory
     stage = max(memory.per_stage, key=lambda s: s.weights_bytes + s.gradients_bytes + s.optimizer_bytes)
     static = stage.weights_bytes + stage.gradients_bytes + stage.optimizer_bytes
     name, usable = view.cluster.gpu.name, memory.usable_bytes
+    # A recipe has flags that are not all known here: what it needs is less certain than what a script states.
+    surely = reading.recipe is None
     if static > usable:
-        return [_static(view, stage, static, usable, name)], memory
+        found = _static(view, stage, static, usable, name)
+        return [found if surely else replace(found, severity="warn")], memory
     if memory.low_bytes > usable:
         fullest = max(memory.per_stage, key=lambda s: s.total_bytes)
         message = (
@@ -38,9 +42,14 @@ def memory_findings(reading: Reading, view: View) -> tuple[list[Finding], Memory
             f"a {name} offers {usable / GIB:.0f}"
         )
         fix = "more TP, PP or CP, recompute, or a smaller micro-batch"
-        return [
-            Finding(rule="memory-estimate", severity="warn", message=message, fix=fix, enforced_by="CUDA")
-        ], memory
+        found = Finding(
+            rule="memory-estimate",
+            severity="warn" if surely else "advice",
+            message=message,
+            fix=fix,
+            enforced_by="CUDA",
+        )
+        return [found], memory
     return [], memory
 
 

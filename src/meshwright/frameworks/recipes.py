@@ -13,7 +13,7 @@ from meshwright.frameworks.precision import switches
 from meshwright.frameworks.reading import Plain, Source, Value
 from meshwright.frameworks.spelling import plain_value
 
-FACTS = ("recipe", "alias", "model", "hugging_face_id", "task", "gpus", "gpu", "precision", "source")
+FACTS = ("recipe", "alias", "model", "hugging_face_id", "gpus", "gpu", "precision", "source")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

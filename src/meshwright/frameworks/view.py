@@ -132,10 +132,7 @@ def options_of(reading: Reading) -> dict[str, Any]:
     """Options for the rules; what is open is UNKNOWN."""
     from meshwright.layout.rules import UNKNOWN
 
-    options: dict[str, Any] = {
-        name: list(value.value) if isinstance(value.value, tuple) else value.value
-        for name, value in reading.options.items()
-    }
+    options: dict[str, Any] = {name: _listed(value.value) for name, value in reading.options.items()}
     for unknown in reading.unknowns:
         options[unknown.option] = UNKNOWN
     for name in ("nodes", "gpus per node", "gpus", "more options"):
@@ -158,6 +155,13 @@ def options_of(reading: Reading) -> dict[str, Any]:
         # These switch sequence parallelism off without a word when there is nothing to be parallel to.
         options.pop("sequence_parallel", None)
     return options
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, one level down as well (a pipeline layout is a list of lists)."""
+    if not isinstance(value, tuple):
+        return value
+    return [list(item) if isinstance(item, tuple) else item for item in value]
 
 
 def view_of(reading: Reading, beside: Beside | None = None) -> View:
