@@ -13,6 +13,8 @@ import pytest
 
 import meshwright.web.worker
 
+pytestmark = pytest.mark.xdist_group("web")
+
 
 def test_a_path_is_no_model(api: httpx.Client, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
@@ -81,8 +83,6 @@ print([
     refused(lambda: socket.create_connection(("127.0.0.1", 1))),
 ])
 import decimal, this
-
-pytestmark = pytest.mark.xdist_group("web")
 """
 
 
