@@ -38,7 +38,9 @@ _WHERE = {
     "ranks": "meshwright.api.ranks",
     "judge": "meshwright.api.verifying",
     "plan": "meshwright.api.planning",
+    "sweep": "meshwright.api.sweeping",
     "verify": "meshwright.api.verifying",
+    "why_not": "meshwright.api.sweeping",
 }
 
 __all__ = ["__version__", *sorted(_WHERE)]

@@ -18,7 +18,7 @@ from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model.load import load_model
 from meshwright.model.spec import Model
-from meshwright.planner.space import Axes, free_flags
+from meshwright.planner.space import Axes, Range, free_flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class Options:
     ep: int | tuple[int, ...] | None = None
     etp: int | tuple[int, ...] | None = None
     mbs: int | tuple[int, ...] | None = None
+    bounds: Mapping[str, Range] = field(default_factory=dict)
+    """{degree: range} for degrees that are left to the search."""
     sp: bool | None = None
     pipeline_layout: str | None = None
     first_stage_layers: int | None = None
@@ -115,7 +117,8 @@ def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
         pipeline = _pipeline(model, options, given)
         given["pp"], given["vpp"] = (pipeline.pp,), (pipeline.vpp,)
     return Axes(
-        **given, sp=options.sp, execution=asked.execution, flags=_free_flags(asked, options),
+        **given, bounds=options.bounds, sp=options.sp,
+        execution=asked.execution, flags=_free_flags(asked, options),
         recompute=None if options.recompute is None else (options.recompute,), pipeline=pipeline,
     )  # fmt: skip
 

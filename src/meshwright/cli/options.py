@@ -54,7 +54,9 @@ def _group(name: str) -> tuple[Flag, ...]:
     )
 
 
-LAYOUT, JOB, EXECUTION, MODEL, CLUSTER = map(_group, ("layout", "job", "execution", "model", "cluster"))
+LAYOUT, JOB, EXECUTION, MODEL, CLUSTER, BOUNDS = map(
+    _group, ("layout", "job", "execution", "model", "cluster", "bounds")
+)
 
 
 def with_options(*groups: tuple[Flag, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, JsonFlag, ModelName, with_options
+from meshwright.cli.options import (
+    BOUNDS,
+    CLUSTER,
+    EXECUTION,
+    JOB,
+    LAYOUT,
+    MODEL,
+    JsonFlag,
+    ModelName,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,34 +37,88 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-@with_options(*EVERYTHING)
+@with_options(*EVERYTHING, BOUNDS)
 def plan(
     model: ModelName,
     *,
     gpus: Gpus = "",
     top: Annotated[int, typer.Option("--top", help="how many plans to show")] = 5,
     variants: Annotated[
-        bool,
-        typer.Option(
-            "--variants", help="show variants (vpp, micro-batch, recompute) of one way to divide as well"
-        ),
+        bool, typer.Option("--variants", help="show variants (vpp, micro-batch, recompute) as well")
     ] = False,
+    why_not: Annotated[
+        str, typer.Option("--why-not", help='place of a layout in the ranking: "tp=8,pp=8"')
+    ] = "",
+    objective: Annotated[
+        str, typer.Option("--objective", help="throughput, memory, cost, fewest-gpus or tokens-per-dollar")
+    ] = "throughput",
+    price: Annotated[str, typer.Option("--price", help="of a GPU-hour: 2.5, or H100=2.5,B200=6")] = "",
+    pue: Annotated[float, typer.Option("--pue", help="energy in over energy used of the building")] = 1.0,
+    tokens: Annotated[float | None, typer.Option("--tokens", help="tokens to train on, for days")] = None,
+    scaling: Annotated[str, typer.Option("--scaling", help="over several --gpus: strong or weak")] = "strong",
+    seq_lengths: Annotated[str, typer.Option("--seq-lengths", help="compare these: 4096,8192,16384")] = "",
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
-    """The best ways to divide the training of MODEL over some GPUs, fastest first."""
+    """The best ways to divide the training of MODEL over some GPUs, fastest first.
+
+    With several GPU counts (64,128,256xH100, or autoxH100), prices or sequence lengths: one row each.
+    """
     import meshwright as mw
     from meshwright.cli.reading import read_cluster, read_options
     from meshwright.cli.show import progress_bar
 
+    options = read_options(said)
+    if why_not:
+        with progress_bar() as progress:
+            place = mw.why_not(model, read_cluster(gpus, said), why_not, options, progress)
+        from meshwright.report.sweep import place_screen
+
+        _show(place.as_dict(), lambda: place_screen(place), as_json)
+        raise typer.Exit(1 if place.excluded else 0)
+    several = "," in gpus or gpus.strip().lower().startswith("auto")
+    if several or price or seq_lengths or tokens or objective != "throughput":
+        _sweep(model, gpus, options, as_json, objective, price, pue, tokens, scaling, seq_lengths)
     with progress_bar() as progress:
         answer = mw.plan(
-            model, read_cluster(gpus, said), read_options(said), top=top, variants=variants, progress=progress
+            model, read_cluster(gpus, said), options, top=top, variants=variants, progress=progress
         )
     from meshwright.report.terminal import plans_screen
 
     _show(answer.as_dict(), lambda: plans_screen(answer), as_json)
     raise typer.Exit(0 if answer.fitting else 1)
+
+
+def _sweep(
+    model: str, gpus: str, options: Any, as_json: bool, objective: str, price: str, pue: float,
+    tokens: float | None, scaling: str, seq_lengths: str,
+) -> None:  # fmt: skip
+    """One row for each number of GPUs and sequence length."""
+    import meshwright as mw
+    from meshwright.cli.reading import read_lengths
+    from meshwright.cli.show import progress_bar
+    from meshwright.errors import QuestionError
+    from meshwright.job.spec import one_of
+    from meshwright.planner.economics import Rates, read_price
+    from meshwright.planner.objectives import read_objective
+    from meshwright.report.sweep import sweep_screen
+
+    if not gpus:
+        raise QuestionError("say which GPUs: --gpus 64,128xH100 (or autoxH100)")
+    with progress_bar("searching sizes") as progress:
+        answer = mw.sweep(
+            model,
+            gpus,
+            options,
+            objective=read_objective(objective),
+            rates=lambda cluster: Rates(price=read_price(price, cluster.gpu) if price else None, pue=pue),
+            tokens=tokens,
+            batch=one_of("scaling", scaling, ("strong", "weak")),
+            seq_lengths=read_lengths(seq_lengths) if seq_lengths else (),
+            progress=progress,
+        )
+    _show(answer.as_dict(), lambda: sweep_screen(answer), as_json)
+    raise typer.Exit(0 if answer.chosen else 1)
 
 
 @with_options(*EVERYTHING)

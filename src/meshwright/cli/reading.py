@@ -31,10 +31,12 @@ MOST_JSON = 20_000_000
 def read_options(said: Mapping[str, Any]) -> Options:
     """The library's options from what was said on the command line."""
     from meshwright.api.asking import Options
+    from meshwright.planner.values import Range
 
     fields: dict[str, Any] = {name: said[name] for name in PLAIN if name in said}
     fields |= {name: degrees(name, said[name]) for name in DEGREES if name in said}
     fields["execution"] = {name: said[name] for name in FLAGS if name in said} | _overlaps(said)
+    fields["bounds"] = {name: Range(most=said[f"max_{name}"]) for name in DEGREES if f"max_{name}" in said}
     fields["recompute"] = _recompute(said)
     fields["model_changes"] = {name: said[name] for name in CHANGES if name in said} | _settings(
         said.get("set", [])
@@ -172,3 +174,11 @@ def read_answer(source: str) -> dict[str, Any]:
     if not isinstance(data, dict) or "layout" not in data or "cluster" not in data:
         raise QuestionError(f"{source} is not the JSON of `meshwright plan --json` or `estimate --json`")
     return data
+
+
+def read_lengths(text: str) -> tuple[int, ...]:
+    """Sequence lengths, separated by commas."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() and 0 < int(word) < 10**9 for word in words):
+        raise QuestionError(f"--seq-lengths {text[:60]}: whole numbers separated by commas, as in 4096,8192")
+    return tuple(int(word) for word in words)

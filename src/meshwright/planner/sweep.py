@@ -113,6 +113,30 @@ class Scaling:
     efficiency: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """The best layout of each point, how they scale, the front, and the one the objective chooses."""
+
+    points: tuple[Point, ...]
+    scaling: tuple[Scaling, ...]
+    front: tuple[Point, ...]
+    chosen: Point | None
+    objective: Objective
+    against: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "objective": self.objective,
+            "points": [point.as_dict() for point in self.points],
+            "scaling": [
+                {"gpus": s.point.gpus, "speedup": s.speedup, "efficiency": s.efficiency} for s in self.scaling
+            ],
+            "front": [point.as_dict() for point in self.front],
+            "front_against": self.against,
+            "chosen": self.chosen.as_dict() if self.chosen else None,
+        }
+
+
 def sweep(
     asks: Sequence[Ask], *, objective: Objective = "throughput",
     rates: Rates | Callable[[Cluster], Rates] | None = None,
