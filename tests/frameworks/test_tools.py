@@ -326,7 +326,7 @@ def test_sourced_values_name_the_file_they_stand_in() -> None:
 
 def test_misspelled_arguments_are_named() -> None:
     command = (
-        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --tensor-model-paralel-size 2 --my-flag 3"
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --tensor-model-paralel-size 2 --own 3"
     )
     (reading,) = read_command(command.split())
     found = [f for f in check_reading(reading).findings if f.rule == "unknown-argument"]
