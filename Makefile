@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-fast lint format bench clean
+.PHONY: demo test test-fast lint format bench differential docs-generated clean
 
 demo: $(VENV)/.base
 	$(BIN)/meshwright plan deepseek-v3 --gpus 256xH100
@@ -27,7 +27,14 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	for script in accuracy layout_ranking memory_accuracy search_speed expert_recipes; do $(BIN)/python benchmarks/$$script.py; done
+
+differential: $(VENV)/.dev
+	$(BIN)/python benchmarks/differential.py
+
+docs-generated: $(VENV)/.base
+	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/refresh_readme.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
