@@ -20,10 +20,14 @@ _RECOMPUTE, _EP, _HOST = (BLOCK_TERMS.index(term) for term in ("recompute", "ep"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockCosts:
-    """Seconds of one block for one micro-batch. Arrays are [Q, K, T] with T in the order of BLOCK_TERMS."""
+    """Seconds of one block for one micro-batch. Arrays are [Q, K, T] with T in the order of BLOCK_TERMS.
+
+    hidden  [Q, K] seconds that running beside another micro-batch saves: they are not in the others
+    """
 
     forward: Floats
     backward: Floats
+    hidden: Floats
 
     @property
     def both(self) -> Floats:
@@ -37,7 +41,7 @@ def block_costs(x: Machine, held: Bools | None = None) -> BlockCosts:
     """
     kinds = describe_kinds(x.model)
     size = (len(x.keys), len(kinds), len(BLOCK_TERMS))
-    forward, backward = np.zeros(size), np.zeros(size)
+    forward, backward, hidden = np.zeros(size), np.zeros(size), np.zeros(size[:2])
     known: dict[tuple[str, int | None], tuple[Operation, ...]] = {}
     for column, kind in enumerate(kinds):
         if held is not None and not held[column]:
@@ -45,12 +49,12 @@ def block_costs(x: Machine, held: Bools | None = None) -> BlockCosts:
         parts = known.setdefault((kind.role, kind.layer), ())
         if not parts:
             parts = known[kind.role, kind.layer] = tuple(operations(x, kind))
-        forward[:, column], backward[:, column] = _block(x, kind, parts)
-    return BlockCosts(forward=forward, backward=backward)
+        forward[:, column], backward[:, column], hidden[:, column] = _block(x, kind, parts)
+    return BlockCosts(forward=forward, backward=backward, hidden=hidden)
 
 
-def _block(x: Machine, kind: BlockKind, parts: tuple[Operation, ...]) -> tuple[Floats, Floats]:
-    """Forward and backward of one kind. Each [Q, T]"""
+def _block(x: Machine, kind: BlockKind, parts: tuple[Operation, ...]) -> tuple[Floats, Floats, Floats]:
+    """Forward and backward of one kind, and what overlap hides. [Q, T], [Q, T], [Q]"""
     size = (len(x.keys), len(BLOCK_TERMS))
     forward, backward = np.zeros(size), np.zeros(size)
     for op in parts:
@@ -60,12 +64,15 @@ def _block(x: Machine, kind: BlockKind, parts: tuple[Operation, ...]) -> tuple[F
         if kind.recomputed or op.modules:
             again = np.where(_runs_again(x.keys, kind, op), op.forward, 0.0)
             backward[:, _RECOMPUTE if column in COMPUTE else column] += again
-    _hide_expert_exchange(x, forward, backward)
     launch = launch_seconds(x, kind)
-    idle = waiting(forward.sum(axis=1) + backward.sum(axis=1), launch)
+    alone = forward.sum(axis=1) + backward.sum(axis=1)
+    alone = alone + waiting(alone, launch)
+    _hide_expert_exchange(x, forward, backward)
+    busy = forward.sum(axis=1) + backward.sum(axis=1)
+    idle = waiting(busy, launch)
     forward[:, _HOST] = idle / 3
     backward[:, _HOST] = idle * 2 / 3
-    return forward, backward
+    return forward, backward, alone - busy - idle
 
 
 def _hide_expert_exchange(x: Machine, forward: Floats, backward: Floats) -> None:

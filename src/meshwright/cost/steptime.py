@@ -2,7 +2,8 @@
 
 One formula for any number of layouts: T = M*t_max + (sum of stages - t_max)/vpp + per-step work, where
 t is a stage's time for one micro-batch with its real contents. For vpp = 1 this is the exact length of
-1F1B with instant messages: (M-1)*t_max + sum. `schedule` holds it against a simulation of events.
+1F1B with instant messages: (M-1)*t_max + sum. Passes that fill and drain the pipeline have no other
+micro-batch to hide expert exchange behind. `schedule` holds it against a simulation of events.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TimeTable:
 
     terms  {name: [N]} seconds; they sum to the step. Compute and communication are those of the
            average stage; `imbalance` is what the slowest stage takes beyond it, `bubble` the idle
-           time of filling and draining the pipeline
+           time of filling and draining the pipeline, and what overlap cannot hide in it
     band   relative half width of the 80 % band
     stage  [N, D] seconds of each scored stage for one micro-batch, forward and backward
     sharding  [N] the part of `dp` that is paid beside every micro-batch: gathers and scatters of FSDP
@@ -82,7 +83,8 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
     terms["dp"] = reduced + sharding
     terms["pp"] = boundary_seconds(question, table, machine.network)
     terms["imbalance"] = micro * (slowest - total / table.pp)
-    terms["bubble"] = (total - slowest) / table.vpp
+    hidden = np.einsum("ndk,nk->nd", held, costs.hidden[keys.of_row])
+    terms["bubble"] = (total - slowest) / table.vpp + _unhidden(table, stage, hidden, multiplicity)
     terms["optimizer"] = optimizer_seconds(question, table, own)
     terms["fixed"] = _fixed(question, table, sum(terms.values()))
     dense, moe = question.calibration.time_band
@@ -93,6 +95,18 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
         stage=stage * whole,
         sharding=sharding * whole,
     )
+
+
+def _unhidden(table: LayoutTable, stage: Floats, hidden: Floats, multiplicity: Floats) -> Floats:
+    """What overlap cannot hide while the pipeline fills and drains. [N]
+
+    Each stage but the slowest runs once alone (a chunk's worth), the slowest as often as it has passes
+    before its first pair: one, and pp for each further chunk.
+    """
+    slowest = np.argmax(np.where(multiplicity > 0, stage, 0.0), axis=1)
+    own = hidden[np.arange(len(table)), slowest]
+    before = np.minimum((table.vpp - 1) * table.pp + 1, table.num_microbatches * table.vpp)
+    return np.asarray(((hidden * multiplicity).sum(axis=1) - own + before * own) / table.vpp)
 
 
 def _fixed(question: Question, table: LayoutTable, rest: Floats) -> Floats:

@@ -45,6 +45,8 @@ def time_flags(row: Row, settings: Row, usual: Execution) -> dict[str, Any]:
     kind = (settings.get("moe_token_dispatcher_type") or "").split(" ")[0]
     if kind and kind != "flex":  # a backend beside another type is not in use
         changes["dispatcher"] = kind
+    elif settings and not kind and not settings.get("moe_flex_dispatcher_backend"):
+        changes["dispatcher"] = "alltoall"  # what Megatron Core does when nothing is said
     return changes
 
 
