@@ -14,7 +14,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not engine"
+	$(BIN)/python -m pytest -m "not engine and not browser and not slurm"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

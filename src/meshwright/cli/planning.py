@@ -57,6 +57,7 @@ def plan(
     tokens: Annotated[float | None, typer.Option("--tokens", help="tokens to train on, for days")] = None,
     scaling: Annotated[str, typer.Option("--scaling", help="over several --gpus: strong or weak")] = "strong",
     seq_lengths: Annotated[str, typer.Option("--seq-lengths", help="compare these: 4096,8192,16384")] = "",
+    html: Annotated[str, typer.Option("--html", help="write the plan as one HTML file")] = "",
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -83,10 +84,25 @@ def plan(
         answer = mw.plan(
             model, read_cluster(gpus, said), options, top=top, variants=variants, progress=progress
         )
+    if html:
+        _write(html, mw.html_report(answer, options))
     from meshwright.report.terminal import plans_screen
 
     _show(answer.as_dict(), lambda: plans_screen(answer), as_json)
     raise typer.Exit(0 if answer.fitting else 1)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that was asked for; where it went is said on standard error."""
+    from pathlib import Path
+
+    from meshwright.errors import QuestionError
+
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise QuestionError(f"{path} cannot be written: {error.strerror}") from None
+    typer.echo(f"written: {path}", err=True)
 
 
 def _sweep(
@@ -163,6 +179,7 @@ def estimate(
     settings: Annotated[str, typer.Option("--settings", help="their settings, joined by id")] = "",
     out: Annotated[str, typer.Option("--out", help="CSV file for the predictions of --batch")] = "",
     draw: Annotated[bool, typer.Option("--draw", help="draw which layers each pipeline rank holds")] = False,
+    trace: Annotated[str, typer.Option("--trace", help="write the step as a trace for Perfetto")] = "",
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -177,6 +194,8 @@ def estimate(
         answer = mw.estimate_again(read_answer(source))
     else:
         answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))
+    if trace and answer.time is not None:
+        _write(trace, json.dumps(mw.trace(answer)))
     from meshwright.report.terminal import estimate_screen
 
     _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw), as_json)
