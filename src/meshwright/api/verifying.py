@@ -9,13 +9,11 @@ from meshwright.api.asking import Options
 from meshwright.api.planning import estimate
 from meshwright.cluster.spec import Cluster
 from meshwright.errors import LayoutError, QuestionError
-from meshwright.layout.layout import DEGREES, Layout
 from meshwright.model.spec import Model
 from meshwright.planner.answer import Estimate
-from meshwright.verify.engine_config import Placement
 from meshwright.verify.log_judge import Expected, Judgement, judge_log
 from meshwright.verify.logs import read_log
-from meshwright.verify.subject import Subject
+from meshwright.verify.subject import subject_of
 from meshwright.verify.verification import Verification
 from meshwright.verify.verify import verify as run_verify
 
@@ -40,25 +38,10 @@ def verify_answer(
     answer: Estimate, *, levels: Sequence[int] = LEVELS, fault: str | None = None
 ) -> Verification:
     """The same for an estimate; what the rules refuse, the engine is asked all the same."""
-    row, question = answer.layout, answer.question
-    layout = Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
-    chunks = layout.pp * layout.vpp
-    uneven = answer.pipeline_layout and question.model.num_layers % chunks != 0
-    subject = Subject(
-        model=question.model,
-        layout=layout,
-        world=question.cluster.world,
-        seq_length=question.job.seq_length,
-        global_batch=question.job.global_batch,
-        execution=answer.execution,
-        placement=Placement(pipeline_layout=answer.pipeline_layout if uneven else None),
-    )
-    kept = (
-        {stage.stage: float(stage.activations_bytes) for stage in answer.memory.per_stage}
-        if answer.memory
-        else None
-    )
-    return run_verify(subject, levels=levels, fault=fault, predicted_activations=kept)
+    kept = None
+    if answer.memory is not None and answer.question.job.precision == "bf16":
+        kept = {stage.stage: float(stage.activations_bytes) for stage in answer.memory.per_stage}
+    return run_verify(subject_of(answer), levels=levels, fault=fault, predicted_activations=kept)
 
 
 def judge(path: str | Path, expected: Expected | None = None) -> Judgement:
