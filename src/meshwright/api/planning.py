@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.api.asking import Asked, Options, ask, axes_of, practice
+from meshwright.api.asking import Asked, Options, ask, axes_of, names_of, practice
 from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
@@ -18,14 +18,17 @@ from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption
 from meshwright.job.spec import Execution
 from meshwright.layout.layout import DEGREES, Layout
-from meshwright.layout.pipeline import default_pipeline
+from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.rules import Finding, View
 from meshwright.layout.rules import check as check_rules
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row, read_again
 from meshwright.planner.answer import Estimate, Plans, degrees, estimates
 from meshwright.planner.fit import fewest_gpus
+from meshwright.planner.nearby import advice
 from meshwright.planner.reasons import binding, reasons
+from meshwright.planner.references import references
+from meshwright.planner.remedies import Remedy, Setting, remedies
 from meshwright.planner.search import Found, Progress, nothing, search
 from meshwright.planner.space import Axes
 
@@ -42,8 +45,37 @@ def plan(
     start = time.perf_counter()
     options = options or Options()
     asked = ask(model, gpus, options)
-    found = search(asked.question, axes_of(asked, options, fixed=False), progress, practice(asked))
-    return _plans(asked, found, top, time.perf_counter() - start, variants=variants)
+    axes = axes_of(asked, options, fixed=False)
+    found = search(asked.question, axes, progress, practice(asked))
+    answer = _plans(asked, found, top, time.perf_counter() - start, variants=variants)
+    return _beside(asked, axes, found, answer)
+
+
+def _beside(asked: Asked, axes: Axes, found: Found, answer: Plans) -> Plans:
+    """What others would have chosen, and what to change about the question."""
+    question = asked.question
+    others = references(question, axes, found, names_of(question.model)) if len(found.table) else ()
+    told = [{"text": str(one), **one.as_dict(), "estimate": None} for one in others]
+    advised = [*advice(question, axes, found)] if len(found.table) else []
+    best = answer.best
+    if not found.fitting and best is not None:
+        advised += [_remedy(one) for one in remedies(question, setting_of(best), most=5)]
+    return replace(answer, references=tuple(told), advice=tuple(advised))
+
+
+def setting_of(answer: Estimate) -> Setting:
+    """What of an estimate a remedy may change."""
+    text = answer.pipeline_layout
+    pipeline = PipelineLayout.parse(text, answer.layout.pp) if text else None
+    return Setting(
+        job=answer.question.job, layout=_layout(answer), execution=answer.execution, pipeline=pipeline
+    )
+
+
+def _remedy(one: Remedy) -> str:
+    words = " ".join(f"{option} {value}".strip() for option, value in one.options)
+    slower = "" if one.slower is None else f", {one.slower:+.0%} step time"
+    return f"{words}: {one.peak / 1024**3:.1f} GiB ({one.verdict}){slower}; {one.why}"
 
 
 def _first_of_each(found: Found, top: int) -> list[int]:
@@ -71,7 +103,7 @@ def _plans(asked: Asked, found: Found, top: int, seconds: float, *, variants: bo
             asked,
             answer,
             tied=row < found.ties and found.ties > 1,
-            why=reasons(found, row) if found.fitting else (),
+            why=reasons(found, row, asked.question) if found.fitting else (),
         )
         for row, answer in zip(rows, answers, strict=True)
     ]

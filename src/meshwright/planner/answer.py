@@ -194,6 +194,10 @@ class Plans:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Why layouts were refused: {rule: how many}."""
     min_gpus_fitting: int | None = None
+    references: tuple[Mapping[str, Any], ...] = ()
+    """What the guide and the nearest recipe would have chosen, with the predicted cost of it."""
+    advice: tuple[str, ...] = ()
+    """What to change about the number of GPUs, the batch, or (where nothing fits) the memory."""
 
     @property
     def best(self) -> Estimate | None:
@@ -210,6 +214,7 @@ class Plans:
             "seconds": self.seconds,
             "refused": dict(self.refused),
         }
+        row |= {"references": [dict(one) for one in self.references], "advice": list(self.advice)}
         if self.min_gpus_fitting is not None:
             row["min_gpus_fitting"] = self.min_gpus_fitting
         return row

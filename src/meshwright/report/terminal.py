@@ -25,6 +25,8 @@ def plans_screen(answer: Plans) -> RenderableType:
     if best is None:
         return Text("No layout is legal for this model, these GPUs and this batch.", style="red")
     parts: list[RenderableType] = [_heading(best), _ranking(answer), _searched(answer)]
+    parts += _listed("What others would have chosen", [str(one["text"]) for one in answer.references])
+    parts += _listed("What to change", answer.advice)
     parts.append(Text("\nThe first plan", style="bold"))
     parts.append(estimate_body(best))
     return Group(*parts)
