@@ -7,7 +7,7 @@ from pathlib import Path
 
 from meshwright.api.comparing import one_run
 from meshwright.errors import QuestionError
-from meshwright.frameworks.plan import plan_of
+from meshwright.frameworks.plan import Plan, plan_of
 from meshwright.frameworks.write import convert as convert_reading
 from meshwright.frameworks.write import write as write_plan
 from meshwright.frameworks.write import writers
@@ -22,11 +22,16 @@ def framework_names() -> tuple[str, ...]:
 
 def write(answer: Estimate, framework: str) -> dict[str, str]:
     """{file name: text} of an estimate (or of a plan's best) for a framework."""
+    return write_plan(framework, plan_of_answer(answer))
+
+
+def plan_of_answer(answer: Estimate) -> Plan:
+    """An estimate as what is written."""
     question, row = answer.question, answer.layout
     if not answer.valid:
         raise QuestionError("a layout that cannot start is not written; see its findings")
     uneven = any(a.option == "--pipeline-layout" for a in answer.assumptions)
-    plan = plan_of(
+    return plan_of(
         question.model,
         question.cluster,
         question.job,
@@ -35,7 +40,6 @@ def write(answer: Estimate, framework: str) -> dict[str, str]:
         pipeline_layout=answer.pipeline_layout if uneven else None,
         reasons=answer.binding,
     )
-    return write_plan(framework, plan)
 
 
 def convert(
