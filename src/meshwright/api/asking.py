@@ -104,10 +104,12 @@ def _flags(execution: Execution, model: Model, options: Options, source: str) ->
 
 
 def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
-    """The axes of a search; with `fixed`, degrees that were not named are 1."""
+    """The axes of a search; with `fixed`, degrees that were not named are 1 (ETP is TP where EP is 1)."""
     model = asked.question.model
     unnamed = (1,) if fixed else None
     given: dict[str, Any] = {name: _values(getattr(options, name), unnamed) for name in DEGREES}
+    if fixed and options.etp is None and model.is_moe and given["ep"] == (1,):
+        given["etp"] = given["tp"]
     pipeline = None
     if (
         options.pipeline_layout is not None

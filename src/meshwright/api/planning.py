@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from meshwright.api.asking import Asked, Options, ask, axes_of, names_of, practice
 from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster
@@ -29,6 +27,7 @@ from meshwright.planner.nearby import advice
 from meshwright.planner.reasons import binding, reasons
 from meshwright.planner.references import references
 from meshwright.planner.remedies import Remedy, Setting, remedies
+from meshwright.planner.repricing import shown_rows
 from meshwright.planner.search import Found, Progress, nothing, search
 from meshwright.planner.space import Axes
 
@@ -78,34 +77,18 @@ def _remedy(one: Remedy) -> str:
     return f"{words}: {one.peak / 1024**3:.1f} GiB ({one.verdict}){slower}; {one.why}"
 
 
-def _first_of_each(found: Found, top: int) -> list[int]:
-    """The first row of each way to divide (tp, pp, cp, ep, etp, fsdp): the others are variants of it."""
-    table, seen, rows = found.table, set(), []
-    fsdp = [e.fsdp for e in table.executions]
-    for row in range(len(table)):
-        way = (
-            *(int(getattr(table, name)[row]) for name in ("tp", "pp", "cp", "ep", "etp")),
-            fsdp[int(table.execution[row])],
-        )
-        if way not in seen:
-            seen.add(way)
-            rows.append(row)
-        if len(rows) == top:
-            break
-    return rows
-
-
 def _plans(asked: Asked, found: Found, top: int, seconds: float, *, variants: bool = False) -> Plans:
-    rows = list(range(min(top, len(found.table)))) if variants else _first_of_each(found, top)
-    answers = estimates(asked.question, found.table.rows(np.array(rows, dtype=np.int64))) if rows else ()
+    """The best rows of a search as answers, simulated and ranked again."""
+    rows, ties = shown_rows(asked.question, found, top, practice(asked), variants=variants)
+    answers = estimates(asked.question, found.table.rows(rows)) if len(rows) else ()
     told = [
         _told(
             asked,
             answer,
-            tied=row < found.ties and found.ties > 1,
-            why=reasons(found, row, asked.question) if found.fitting else (),
+            tied=number < ties and found.ties > 1,
+            why=reasons(found, int(row), asked.question) if found.fitting else (),
         )
-        for row, answer in zip(rows, answers, strict=True)
+        for number, (row, answer) in enumerate(zip(rows, answers, strict=True))
     ]
     return Plans(
         plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,

@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.cost.memory import memory
+from meshwright.cost.memory import MemoryTable, memory
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
+from meshwright.cost.simulation import simulated_step
 from meshwright.cost.stages import all_stages
-from meshwright.cost.steptime import step_time
+from meshwright.cost.steptime import TimeTable
 from meshwright.job.defaults import Assumption
 from meshwright.job.spec import Execution
 from meshwright.layout.layout import Layout
+from meshwright.layout.pipeline import PipelineLayout
 from meshwright.layout.rules import Finding
 from meshwright.layout.table import LayoutTable
 from meshwright.model.flops import flops_per_token
 from meshwright.model.parameters import count_parameters
 from meshwright.model.serial import to_dict
+from meshwright.planner.again import one_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,32 +238,34 @@ def _whole(value: float) -> float:
 
 
 def estimates(question: Question, table: LayoutTable) -> tuple[Estimate, ...]:
-    """One estimate a row of a table of legal layouts, with every stage shown."""
-    view = all_stages(table.splits)
-    used = memory(question, table, view)
-    timed = step_time(question, table, view)
-    verdicts = used.verdicts()
-    found = []
-    for row in range(len(table)):
-        layout = table.layout(row)
-        found.append(
-            Estimate(
-                question=question,
-                execution=table.executions[int(table.execution[row])],
-                layout=degrees(layout, question.cluster.world, question.job.global_batch),
-                pipeline_layout=table.splits.layouts[int(table.split[row])] if layout.pp > 1 else "",
-                min_gpus=layout.min_gpus,
-                guide_min_gpus=layout.guide_min_gpus,
-                wrong_product=layout.wrong_product,
-                valid=True,
-                memory=_memory(used, row, str(verdicts[row])),
-                time=_time(question, timed, row),
-            )
-        )
-    return tuple(found)
+    """One estimate a row of a table of legal layouts, with every stage shown.
+
+    Each row is priced as a table of its own: the same layout gives the same digits whatever it stood beside.
+    """
+    return tuple(_estimate(question, table, row) for row in range(len(table)))
 
 
-def _memory(used, row: int, verdict: str) -> Memory:  # type: ignore[no-untyped-def]
+def _estimate(question: Question, table: LayoutTable, row: int) -> Estimate:
+    layout, execution = table.layout(row), table.executions[int(table.execution[row])]
+    text = table.splits.layouts[int(table.split[row])] if layout.pp > 1 else ""
+    alone = one_row(question, layout, execution, PipelineLayout.parse(text, layout.pp) if text else None)
+    view = all_stages(alone.splits)
+    used = memory(question, alone, view)
+    return Estimate(
+        question=question,
+        execution=execution,
+        layout=degrees(layout, question.cluster.world, question.job.global_batch),
+        pipeline_layout=text,
+        min_gpus=layout.min_gpus,
+        guide_min_gpus=layout.guide_min_gpus,
+        wrong_product=layout.wrong_product,
+        valid=True,
+        memory=_memory(used, 0, str(used.verdicts()[0])),
+        time=_time(question, simulated_step(question, alone), 0),
+    )
+
+
+def _memory(used: MemoryTable, row: int, verdict: str) -> Memory:
     stages = []
     for stage in range(int(used.exists[row].sum())):
         terms = {f"{name}_bytes": round(values[row, stage]) for name, values in used.terms.items()}
@@ -285,7 +290,7 @@ def _memory(used, row: int, verdict: str) -> Memory:  # type: ignore[no-untyped-
     )
 
 
-def _time(question: Question, timed, row: int) -> Time:  # type: ignore[no-untyped-def]
+def _time(question: Question, timed: TimeTable, row: int) -> Time:
     terms = {name: float(values[row]) for name, values in timed.terms.items()}
     step = float(np.sum(list(terms.values())))
     world, job = question.cluster.world, question.job
