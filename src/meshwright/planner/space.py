@@ -105,6 +105,9 @@ def geometries(question: Question, axes: Axes) -> Geometries:
         said.among("pp", lambda: [axes.pipeline.pp] if axes.pipeline else values.pp_values(question)),
     )
     fits = world % (pp * np.lcm(tp * cp, ep * etp)) == 0
+    if axes.etp is None and question.model.is_moe:
+        # releases before Megatron Core 0.19 train experts wrongly there (rule etp-equals-tp-without-ep)
+        fits &= (ep > 1) | (etp == tp)
     tp, cp, ep, etp, pp = (x[fits] for x in (tp, cp, ep, etp, pp))
     sizes = said.among("mbs", lambda: values.mbs_values(question))
     row, mbs = np.repeat(np.arange(len(tp)), len(sizes)), np.tile(sizes, len(tp))

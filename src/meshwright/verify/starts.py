@@ -7,7 +7,7 @@ from typing import Any
 
 from meshwright.job.spec import Job
 from meshwright.layout.ranks import RankGrid
-from meshwright.layout.rules import View, check
+from meshwright.layout.rules import View, check, rule
 from meshwright.verify.engine_fields import RELEASE
 from meshwright.verify.parameters import differences, own_counts
 from meshwright.verify.process import EngineError, EngineProcess
@@ -58,7 +58,7 @@ def built(engine: EngineProcess, subject: Subject, ours: tuple[str, ...]) -> Out
 
 
 def our_reasons(subject: Subject) -> tuple[str, ...]:
-    """What our own rules say against the plan, as raw Megatron Core would be told it."""
+    """Why the plan cannot start by our own rules, as raw Megatron Core would be told it."""
     placement = subject.placement
     said = {
         "world_size": subject.world,
@@ -80,7 +80,8 @@ def our_reasons(subject: Subject) -> tuple[str, ...]:
         job=Job(seq_length=subject.seq_length, global_batch=batch),
         execution=subject.execution,
     )
-    return tuple(finding.message for finding in check(view) if finding.severity == "error")[:MOST_REASONS]
+    stops = [finding.message for finding in check(view) if rule(finding.rule).effect == "raises"]
+    return tuple(stops)[:MOST_REASONS]
 
 
 def group_differences(subject: Subject, built: Mapping[str, list[list[int]]]) -> list[str]:

@@ -250,4 +250,35 @@ MTP_PLACE = Rule(
     passes=given(layers=3, mtp_num_layers=1, pp=2, layout="Et|t|t|mL"),
 )
 
-RULES = (CHARACTERS, CONFLICT, STAGES, VPP, ENDS, COUNT, MTP, MTP_PLACE)
+
+def _mtp_rank(v: View) -> int | None:
+    """The pipeline rank of the MTP layers where it is neither the embedding's nor the loss's."""
+    ranks = {index % v.pp for index, stage in enumerate(_stages(v)) if "m" in stage}
+    return next((rank for rank in sorted(ranks) if rank not in (0, v.pp - 1)), None)
+
+
+MTP_EMBEDDING = Rule(
+    id="layout-mtp-beside-loss",
+    area="layout",
+    must="on raw Megatron Core, MTP layers are on the rank of the loss (or of the embedding)",
+    why="MTP layers bring a copy of the embedding. Its gradients are summed over the embedding group, which "
+    "initialize_model_parallel makes of the first and last ranks unless get_embedding_ranks adds the MTP "
+    "rank, as Megatron-LM does: without it the copies drift apart (gradient norm 21 % off).",
+    severity="warn",
+    effect="miscomputes",
+    enforced_by=CORE,
+    since="2025-06-13",
+    source="megatron/core/parallel_state.py, default_embedding_ranks; "
+    "megatron/core/transformer/multi_token_prediction.py, get_mtp_ranks",
+    applies=lambda v: v.framework == "megatron-core" and _placed(v) and not _mtp_fault(v),
+    holds=lambda v: _mtp_rank(v) is None,
+    message=lambda v: (
+        f"the layout has its MTP layers on pipeline rank {_mtp_rank(v)}, which is in no embedding group "
+        "unless get_embedding_ranks adds it: its copy of the embedding drifts from the others"
+    ),
+    fix="put m beside L, or give initialize_model_parallel a get_embedding_ranks that adds the MTP rank",
+    breaks=given(layers=3, mtp_num_layers=1, pp=3, layout="Ett|tm|L"),
+    passes=given(layers=3, mtp_num_layers=1, pp=3, layout="Et|t|tmL"),
+)
+
+RULES = (CHARACTERS, CONFLICT, STAGES, VPP, ENDS, COUNT, MTP, MTP_PLACE, MTP_EMBEDDING)

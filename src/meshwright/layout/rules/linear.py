@@ -55,6 +55,25 @@ GDN_VALUES = Rule(
     passes=given(linear_num_key_heads=16, linear_num_value_heads=48, tp=4, cp=4, seq=8192),
 )
 
+GDN_CP = Rule(
+    id="gdn-needs-cp1",
+    area="cp",
+    must="before Megatron Core 0.18, gated delta nets are used with CP 1",
+    why="Their recurrence was not yet shared over the ranks of a sequence; 0.18 exchanges whole heads.",
+    severity="error",
+    enforced_by=CORE,
+    until="2026-05-25",
+    source=CONFIG,
+    applies=lambda v: v.get("linear_num_key_heads") is not None,
+    holds=lambda v: v.cp == 1,
+    message="cp={cp} with gated delta nets, which this version refuses",
+    nearest=lambda v: ("cp 1",),
+    fix="use cp 1, or update to Megatron Core 0.18",
+    mask=True,
+    breaks=given(linear_num_key_heads=16, linear_num_value_heads=64, cp=2, seq=8192),
+    passes=given(linear_num_key_heads=16, linear_num_value_heads=64, cp=1, seq=8192),
+)
+
 MAMBA_HEADS_CP = Rule(
     id="mamba-heads-cp",
     aliases=("R064",),
@@ -121,4 +140,4 @@ MAMBA_TP = Rule(
     passes=given(mamba_num_heads=128, mamba_num_groups=8, tp=8),
 )
 
-RULES = (GDN_KEYS, GDN_VALUES, MAMBA_HEADS_CP, MAMBA_GROUPS_CP, MAMBA_TP)
+RULES = (GDN_KEYS, GDN_VALUES, GDN_CP, MAMBA_HEADS_CP, MAMBA_GROUPS_CP, MAMBA_TP)

@@ -43,6 +43,30 @@ EP_DIVIDES = Rule(
     passes=given(experts=160, ep=32),
 )
 
+DENSE_EXPERTS = Rule(
+    id="etp-equals-tp-without-ep",
+    area="ep",
+    must="with EP 1, experts are split as the dense layers are: ETP equals TP",
+    why="With EP 1 the gradients of experts are reduced with those of the dense layers, over ranks that hold "
+    "other shards or have seen other tokens when ETP is not TP. The job starts and trains wrongly (Mixtral "
+    "with TP 2, ETP 1: the loss is 1e-3 off after the first steps). 0.19 picks the group by ETP as well.",
+    severity="error",
+    effect="miscomputes",
+    enforced_by=CORE,
+    until="2026-07-28",
+    source="megatron/core/extensions/transformer_engine.py, TELinear and TEGroupedLinear (allreduce = not "
+    "expert_parallel); compared with training on one process",
+    applies=lambda v: (v.ep == 1) & v.is_moe,
+    holds=lambda v: v.etp == v.tp,
+    message="ep=1 with etp={etp} and tp={tp}: the experts' gradients are reduced over the wrong ranks, and "
+    "nothing says so",
+    nearest=lambda v: (f"etp {v.tp}",),
+    fix="--expert-tensor-parallel-size {tp}, or use ep of at least 2",
+    mask=True,
+    breaks=given(experts=8, tp=2, ep=1, etp=1, sp=True),
+    passes=given(experts=8, tp=2, ep=1, etp=2, sp=True),
+)
+
 TOPK = Rule(
     id="topk-within-experts",
     area="moe",
@@ -180,6 +204,7 @@ GROUPS = Rule(
 RULES = (
     EP_NEEDS_MOE,
     EP_DIVIDES,
+    DENSE_EXPERTS,
     TOPK,
     BIAS_ETP,
     SHARED_BIAS,

@@ -10,6 +10,7 @@ from meshwright.layout.rules.view import View
 
 _EFFECTS = {
     "raises": "stops with an error",
+    "miscomputes": "starts, and trains wrongly without a word",
     "warns": "prints a warning and goes on",
     "changes": "silently trains with another value",
     "fills": "fills the value in",

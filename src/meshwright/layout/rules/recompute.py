@@ -242,6 +242,32 @@ LAYERS = Rule(
     passes=given(layers=32, pp=1, cpu_offloading=True, cpu_offloading_num_layers=16),
 )
 
+MLP_BIAS = Rule(
+    id="mlp-recompute-needs-no-bias",
+    area="recompute",
+    must="the module mlp is recomputed only in dense layers without linear biases",
+    why="A recomputed block returns its bias beside its output, and the backward pass of the two calls "
+    "itself until Python stops it (RecursionError in the first step).",
+    severity="error",
+    enforced_by=CORE,
+    since="2025-05-01",
+    source="megatron/core/transformer/transformer_layer.py, _forward_mlp (recompute_mlp); "
+    "megatron/core/tensor_parallel/random.py, CheckpointFunction; run with 0.16.1",
+    applies=lambda v: (
+        selective(v)
+        and "mlp" in v.listed("recompute_modules")
+        and (not v.is_moe or v.on("has_dense_layers"))
+        and not (v.get("fp8") or v.get("fp4"))
+    ),
+    holds=lambda v: not v.on("add_bias_linear"),
+    message="recompute of mlp with add_bias_linear on: the first backward pass never ends",
+    fix="--disable-bias-linear, or drop mlp from --recompute-modules",
+    mask=True,
+    per_execution=True,
+    breaks=given(recompute_granularity="selective", recompute_modules=["mlp"], add_bias_linear=True),
+    passes=given(recompute_granularity="selective", recompute_modules=["mlp"], add_bias_linear=False),
+)
+
 EXCLUDES = Rule(
     id="cpu-offload-excludes",
     aliases=("R233",),
@@ -390,6 +416,7 @@ RULES = (
     FP8,
     CORE_ATTENTION,
     LAYERS,
+    MLP_BIAS,
     EXCLUDES,
     FINE,
     FINE_GRAPHS,

@@ -11,8 +11,9 @@ from meshwright.layout.rules.view import Undecided, View
 
 Severity = Literal["error", "warn", "advice"]
 Enforcer = Literal["Megatron Core", "Megatron-LM", "Megatron Bridge", "advice"]
-Effect = Literal["raises", "warns", "changes", "fills", "advises"]
-"""What the enforcer does: raise; warn; change a value the user gave; fill one left unset; nothing."""
+Effect = Literal["raises", "miscomputes", "warns", "changes", "fills", "advises"]
+"""What the enforcer does: raise; start and train something else; warn; change a value the user gave; fill one
+left unset; nothing."""
 
 CORE: tuple[Enforcer, ...] = ("Megatron Core",)
 LM: tuple[Enforcer, ...] = ("Megatron-LM",)
