@@ -22,11 +22,17 @@ PIECE_BYTES = 32 * 1024**2
 MOST_ROWS = 16384
 WIDTHS = (1, 4)
 """Interleaving degrees up to which splits share an array: padding to the widest costs time and memory."""
+FEW_ROWS = 2048
+"""Up to this many rows one piece is cheaper than one for each width."""
+ANY_WIDTH = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some rows of a space under one execution. All results are [n], n the number of rows."""
+    """Some rows of a space under some executions. All results are [n], n the number of rows.
+
+    rows  what the caller calls them
+    """
 
     question: Question
     rows: Ints
@@ -55,28 +61,34 @@ class Pricer:
     space: Geometries
     _splits: dict[object, tuple[SplitTable, StageView, Ints]] = field(default_factory=dict)
 
-    def pieces(self, rows: Ints, execution: Execution) -> Iterator[Piece]:
-        """The rows under one execution, piece by piece."""
-        width = self._width(self.space.table.vpp[rows])
+    def pieces(self, rows: Ints, executions: tuple[Execution, ...]) -> Iterator[Piece]:
+        """Rows of the space crossed with executions that share one recompute set.
+
+        rows  index of the execution times the size of the space, plus the index of the geometry
+        """
+        geometry, code = rows % max(len(self.space), 1), rows // max(len(self.space), 1)
+        width = self._width(self.space.table.vpp[geometry])
+        if len(rows) <= FEW_ROWS:
+            width = np.full(len(rows), ANY_WIDTH)
         for kind in np.unique(width).tolist():
-            own = rows[width == kind]
-            splits, view, code_of = self._splits_of(int(kind), execution.recompute)
+            own = np.flatnonzero(width == kind)
+            splits, view, code_of = self._splits_of(int(kind), executions[0].recompute)
             row_bytes = 8 * int(np.prod(view.counts.shape[1:]))
             step = max(16, min(MOST_ROWS, PIECE_BYTES // row_bytes))
             for start in range(0, len(own), step):
                 index = own[start : start + step]
                 table = replace(
-                    self.space.table.rows(index), executions=(execution,), splits=splits,
-                    split=code_of[self.space.pipeline[index]],
+                    self.space.table.rows(geometry[index]), executions=executions, execution=code[index],
+                    splits=splits, split=code_of[self.space.pipeline[geometry[index]]],
                 )  # fmt: skip
-                yield Piece(question=self.question, rows=index, table=table, view=view)
+                yield Piece(question=self.question, rows=rows[index], table=table, view=view)
 
     def _splits_of(self, kind: int, recompute: Recompute) -> tuple[SplitTable, StageView, Ints]:
         """Splits of the pipelines of one width, their view, and the split of each pipeline."""
         key = (kind, recompute_code(recompute))
         if key not in self._splits:
             vpp = np.array([pipeline.vpp for pipeline in self.space.pipelines])
-            own = np.flatnonzero(self._width(vpp) == kind)
+            own = np.flatnonzero((self._width(vpp) == kind) | (kind == ANY_WIDTH))
             pipelines = [self.space.pipelines[i] for i in own.tolist()]
             splits, codes = split_table(self.question.model, [(p.pp, p.vpp, p, recompute) for p in pipelines])
             code_of = np.zeros(len(vpp), dtype=np.int64)

@@ -17,8 +17,11 @@ from meshwright.planner.flags import FULL, Candidate, combinations_of, differs, 
 from meshwright.planner.guide.rows import sequence_rows
 from meshwright.planner.pricing import Piece, Pricer
 from meshwright.planner.ranking import Known, rank
-from meshwright.planner.space import Axes, Geometries, geometries
+from meshwright.planner.space import Axes, geometries
 from meshwright.planner.values import table as space_table
+
+TOGETHER = 16
+"""Combinations of flags that are searched together: the cost of a call is shared, memory stays small."""
 
 Progress = Callable[[int, int], None]
 """Called with (done, all) as pieces of the space are done."""
@@ -68,23 +71,28 @@ class _Tally:
     refused: Counter[str] = field(default_factory=Counter)
     excluded: Counter[str] = field(default_factory=Counter)
     executions: list[Execution] = field(default_factory=list)
-    pieces: list[tuple[Ints, int, Floats, Floats]] = field(default_factory=list)
+    pieces: list[tuple[Ints, Ints, Floats, Floats]] = field(default_factory=list)
+    """(geometry, index into executions, seconds, bytes) of the rows that may fit."""
     least: list[tuple[float, int, Execution]] = field(default_factory=list)
-    """(bytes, row, execution): the rows that need least memory, for when nothing fits."""
+    """(bytes, geometry, execution): the rows that need least memory, for when nothing fits."""
 
-    def add(self, rows: Ints, execution: Execution, step: Floats, peak: Floats) -> None:
-        """Take rows that may fit."""
-        if not self.executions or self.executions[-1] != execution:
-            self.executions.append(execution)
-        self.pieces.append((rows, len(self.executions) - 1, step, peak))
-        inside = step[peak <= self.usable]
-        self.best = min(self.best, inside.min(initial=np.inf))
+    def add(self, piece: Piece, inside: Ints, step: Floats, peak: Floats, size: int) -> None:
+        """Take the rows of a piece that may fit; `size` is that of the space."""
+        first = len(self.executions)
+        if self.executions[-len(piece.table.executions) :] == list(piece.table.executions):
+            first -= len(piece.table.executions)
+        else:
+            self.executions += piece.table.executions
+        code = first + piece.table.execution[inside]
+        self.pieces.append((piece.rows[inside] % size, code, step, peak))
+        self.best = min(self.best, step[peak <= self.usable].min(initial=np.inf))
 
-    def remember_least(self, rows: Ints, execution: Execution, size: Floats) -> None:
+    def remember_least(self, piece: Piece, bytes_: Floats, size: int) -> None:
         """Keep the row that needs least memory of a piece."""
-        if len(rows):
-            first = int(size.argmin())
-            self.least.append((float(size[first]), int(rows[first]), execution))
+        if len(piece.rows):
+            row = int(bytes_.argmin())
+            execution = piece.table.executions[int(piece.table.execution[row])]
+            self.least.append((float(bytes_[row]), int(piece.rows[row]) % size, execution))
 
 
 def search(
@@ -113,8 +121,8 @@ def search(
 
     partial = False
     try:
-        for one in flags:
-            _search_flags(question, axes, pricer, one, sets, tally, step)
+        for start in range(0, len(flags), TOGETHER):
+            _search_flags(axes, pricer, flags[start : start + TOGETHER], sets, tally, step)
     except KeyboardInterrupt:
         if not tally.pieces:
             raise
@@ -123,67 +131,69 @@ def search(
 
 
 def _search_flags(
-    question: Question, axes: Axes, pricer: Pricer, flags: Candidate, sets: Sequence[Recompute],
-    tally: _Tally, step: Callable[[int], None],
+    axes: Axes, pricer: Pricer, flags: Sequence[Candidate], sets: Sequence[Recompute], tally: _Tally,
+    step: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Every geometry under one combination of flags and each recompute set."""
+    """Every geometry under some combinations of flags and each recompute set.
+
+    Rows are numbered as in `Pricer.pieces`: G geometries under F combinations are F*G rows.
+    """
     space = pricer.space
-    candidates = [replace(flags.execution, recompute=recompute) for recompute in sets]
-    worth = differs(flags, axes, space.table)
-    legal = [_legal(question, space, one, worth, tally) for one in candidates]
+    worth = np.stack([differs(one, axes, space.table) for one in flags]).ravel()  # [F*G]
+    candidates = [tuple(replace(one.execution, recompute=again) for one in flags) for again in sets]
+    legal = [_legal(pricer, executions, worth, tally) for executions in candidates]
     reach = np.any(legal, axis=0)
     tally.legal += int(np.sum(legal))
     if len(sets) > 1:
-        possible = _within_memory(pricer, reach, replace(flags.execution, recompute=FULL), tally)
+        lightest = tuple(replace(one.execution, recompute=FULL) for one in flags)
+        possible = _within_memory(pricer, reach, lightest, tally)
         tally.excluded["memory"] += int(np.sum([mask & ~possible for mask in legal]))
         reach &= possible
-    bounds = Bounds(keep=tally.keep, times=np.zeros(len(space)), roomy={})
-    for number, (one, mask) in enumerate(zip(candidates, legal, strict=True)):
-        if number == 0 and len(sets) > 1 and one.recompute.granularity == "none":
-            for piece in pricer.pieces(np.flatnonzero(reach), one):
-                _score_as_bound(piece, one, mask, bounds, tally)
+    bounds = Bounds(keep=tally.keep, times=np.zeros(len(worth)), roomy={})
+    for number, (executions, mask, again) in enumerate(zip(candidates, legal, sets, strict=True)):
+        if number == 0 and len(sets) > 1 and again.granularity == "none":
+            for piece in pricer.pieces(np.flatnonzero(reach), executions):
+                _score_as_bound(piece, mask, bounds, tally, len(space))
         else:
-            rows = bounds.left(np.flatnonzero(reach & mask), one.recompute, tally)
-            for piece in pricer.pieces(rows, one):
-                _score(piece, one, bounds, tally)
-        step(len(space))
+            rows = bounds.left(np.flatnonzero(reach & mask), again, tally)
+            for piece in pricer.pieces(rows, executions):
+                _score(piece, bounds, tally, len(space))
+        step(len(worth))
 
 
-def _legal(question: Question, space: Geometries, execution: Execution, worth: Bools, tally: _Tally) -> Bools:
-    """Rows worth trying that can start with these flags. [G]"""
-    table = replace(space.table, executions=(execution,))
-    worth = worth.copy()
-    recompute = execution.recompute
-    if recompute.method == "block" and recompute.num_layers is not None and len(space):
+def _legal(pricer: Pricer, executions: tuple[Execution, ...], worth: Bools, tally: _Tally) -> Bools:
+    """Rows worth trying that can start with these flags. [F*G]"""
+    question, space = pricer.question, pricer.space
+    found, again = worth.copy(), executions[0].recompute
+    if again.method == "block" and again.num_layers is not None and len(space):
         deepest = np.array([max(p.layers_per_chunk) for p in space.pipelines])
-        worth &= deepest[space.pipeline] > recompute.num_layers
-    rows = np.flatnonzero(worth)
+        found &= np.tile(deepest[space.pipeline] > again.num_layers, len(executions))
+    rows = np.flatnonzero(found)
     if not len(rows):
-        return worth
-    mask, reasons = legal_mask(
-        question.model, question.cluster, question.job, table.rows(rows), question.stack
-    )
+        return found
+    table = replace(space.table.rows(rows % len(space)), executions=executions, execution=rows // len(space))
+    mask, reasons = legal_mask(question.model, question.cluster, question.job, table, question.stack)
     tally.refused.update(reasons)
-    worth[rows] = mask
-    return worth
+    found[rows] = mask
+    return found
 
 
-def _within_memory(pricer: Pricer, reach: Bools, lightest: Execution, tally: _Tally) -> Bools:
-    """Rows whose state and least activations may fit; no recompute set keeps less than full recompute. [G]"""
+def _within_memory(pricer: Pricer, reach: Bools, lightest: tuple[Execution, ...], tally: _Tally) -> Bools:
+    """Rows whose state and least activations may fit; no recompute set keeps less than full. [F*G]"""
     possible = np.zeros(len(reach), dtype=bool)
     for piece in pricer.pieces(np.flatnonzero(reach), lightest):
         size = piece.floor()
         possible[piece.rows] = size <= tally.usable
-        tally.remember_least(piece.rows, lightest, size)
+        tally.remember_least(piece, size, len(pricer.space))
     return possible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is proven of the rows of a space under one combination of flags.
+    """What is proven of the rows of a space under some combinations of flags.
 
-    times   [G] seconds without recompute, which no recompute set undercuts (0 where unknown)
-    roomy   {recompute set: [G] rows that surely fit with it and leave room}
+    times   [F*G] seconds without recompute, which no recompute set undercuts (0 where unknown)
+    roomy   {recompute set: [F*G] rows that surely fit with it and leave room}
     """
 
     keep: float
@@ -204,35 +214,36 @@ class Bounds:
         tally.excluded["recompute"] += int(settled.sum())
         return rows[~settled]
 
-    def learn(self, piece: Piece, used: MemoryTable, recompute: Recompute, usable: float) -> None:
+    def learn(self, piece: Piece, used: MemoryTable, usable: float) -> None:
         """Note which rows of a piece surely fit with room."""
+        recompute = piece.table.executions[0].recompute
         room = space_table()["tie"]["tight"] * usable
         roomy = self.roomy.setdefault(recompute, np.zeros(len(self.times), dtype=bool))
         roomy[piece.rows] = (used.peak * (1 + used.band) <= usable) & (used.peak <= room)
 
 
-def _score(piece: Piece, execution: Execution, bounds: Bounds, tally: _Tally) -> None:
+def _score(piece: Piece, bounds: Bounds, tally: _Tally, size: int) -> None:
     """Memory of the rows, and step time of those that may fit."""
     used = piece.memory()
     peak, inside = used.peak, np.flatnonzero(used.may_fit)
-    bounds.learn(piece, used, execution.recompute, tally.usable)
+    bounds.learn(piece, used, tally.usable)
     tally.scored += len(piece.rows)
-    tally.remember_least(piece.rows, execution, peak)
+    tally.remember_least(piece, peak, size)
     if len(inside):
-        tally.add(piece.rows[inside], execution, piece.seconds(inside), peak[inside])
+        tally.add(piece, inside, piece.seconds(inside), peak[inside], size)
 
 
-def _score_as_bound(piece: Piece, execution: Execution, legal: Bools, bounds: Bounds, tally: _Tally) -> None:
+def _score_as_bound(piece: Piece, legal: Bools, bounds: Bounds, tally: _Tally, size: int) -> None:
     """Score rows without recompute; their times bound those of every recompute set from below."""
     used, seconds = piece.memory(), piece.seconds()
     bounds.times[piece.rows] = seconds
     mine = legal[piece.rows]
-    bounds.learn(piece, used, execution.recompute, tally.usable)
-    bounds.roomy[execution.recompute][piece.rows] &= mine
+    bounds.learn(piece, used, tally.usable)
+    bounds.roomy[piece.table.executions[0].recompute][piece.rows] &= mine
     tally.scored += int(mine.sum())
     inside = np.flatnonzero(used.may_fit & mine)
     if len(inside):
-        tally.add(piece.rows[inside], execution, seconds[inside], used.peak[inside])
+        tally.add(piece, inside, seconds[inside], used.peak[inside], size)
 
 
 def _ranked(
@@ -259,9 +270,8 @@ def _joined(tally: _Tally) -> tuple[Ints, Ints, Floats, Floats]:
     if not tally.pieces:
         nothing_here = np.zeros(0, dtype=np.int64)
         return nothing_here, nothing_here, np.zeros(0), np.zeros(0)
-    rows, codes, step, peak = zip(*tally.pieces, strict=True)
-    spread = [np.full(len(r), code, dtype=np.int64) for r, code in zip(rows, codes, strict=True)]
-    return np.concatenate(rows), np.concatenate(spread), np.concatenate(step), np.concatenate(peak)
+    rows, codes, step, peak = (np.concatenate(parts) for parts in zip(*tally.pieces, strict=True))
+    return rows, codes, step, peak
 
 
 def _least_memory(pricer: Pricer, tally: _Tally) -> tuple[LayoutTable, Floats, Floats]:
@@ -269,7 +279,7 @@ def _least_memory(pricer: Pricer, tally: _Tally) -> tuple[LayoutTable, Floats, F
     smallest = sorted(tally.least, key=lambda entry: entry[:2])[:8]
     best: tuple[float, Piece] | None = None
     for _, row, execution in smallest:
-        for piece in pricer.pieces(np.array([row]), execution):
+        for piece in pricer.pieces(np.array([row]), (execution,)):
             peak = float(piece.memory().peak[0])
             if best is None or peak < best[0]:
                 best = peak, piece
