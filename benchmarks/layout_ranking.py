@@ -22,7 +22,10 @@ from predict import predict
 from reporting import report_path, table, write
 from rows import DATA, Run, gpt, read_table
 
-SWEEP = Execution(recompute=Recompute(granularity="full"), overlaps=frozenset(), attention_backend="unfused")
+SWEEP = Execution(
+    recompute=Recompute(granularity="full"), overlaps=frozenset(), attention_backend="unfused",
+    scattered_messages=True,
+)  # fmt: skip
 """Megatron-DeepSpeed of 2022: full recompute, unfused attention, no overlap, one all-reduce a TP region."""
 
 
@@ -42,7 +45,10 @@ def _run(number: int, row: dict[str, str]) -> Run:
     question = Question(
         model=model,
         cluster=parse_cluster(f"{row['gpus']}xA100", network_gbps=NETWORK),
-        job=Job(seq_length=int(row["seq_len"]), global_batch=int(row["gbs"]), precision="fp16"),
+        job=Job(
+            seq_length=int(row["seq_len"]), global_batch=int(row["gbs"]), precision="fp16",
+            attention_dropout=0.1, hidden_dropout=0.1,  # Megatron-LM's defaults
+        ),
         stack=Stack(release="25.09", framework="megatron-lm"),
     )
     return Run(

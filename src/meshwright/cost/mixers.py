@@ -115,16 +115,18 @@ def _unfused(
     Two batched GEMMs forward and four backward at `unfused_share` of the peak, and the passes over the
     scores that scale, mask, softmax and dropout take.
     """
-    plain = x.keys.flag(lambda e: e.attention_backend == "unfused")
+    plain = x.keys.flag(lambda e: e.attention_backend == "unfused" or e.transformer_impl == "local")
     if not plain.any():
         return forward, backward
     gpu, form = x.question.cluster.gpu, x.kernels.table["attention"]
     scores = heads * seq * x.tok.full / x.keys.tp
-    passes = form["unfused_bytes"] * scores / (gpu.hbm * x.kernels.table["memory_bound"]["efficiency"])
-    passes = passes * x.factor("memory_bound")
+    width = form["unfused_bytes"]
+    dropout = width["dropout"] if x.question.job.attention_dropout > 0 else 0.0
+    byte = x.factor("memory_bound") / (gpu.hbm * x.kernels.table["memory_bound"]["efficiency"])
     products = 4.0 * dims * scores / (form["unfused_share"] * gpu.peak["bf16"])
-    seconds = passes + products
-    return np.where(plain, seconds, forward), np.where(plain, 2 * seconds, backward)
+    there = products + (width["forward"] + dropout) * byte * scores
+    back = 2.0 * products + (width["backward"] + dropout) * byte * scores
+    return np.where(plain, there, forward), np.where(plain, back, backward)
 
 
 def context_parallel(

@@ -182,11 +182,11 @@ def tensor_parallel(x: Machine, products: Floats, modules: tuple[str, ...]) -> O
     if not x.keys.sp[x.keys.tp > 1].all():
         one = np.where(x.keys.sp, one, x.network.all_reduce(x.tp, message))
     buffers = x.keys.flag(lambda e: "tp" in e.overlaps) & x.keys.sp
-    plain = np.where(x.keys.sp, form["plain_backward"], form["no_sp_backward"]) * x.factor("tp", "plain")
+    slow = x.factor("tp", "plain")
     ways = []
     for product, exposed in (
-        (products[0], form["plain_forward"] * x.factor("tp", "plain")),
-        (products[1], plain),
+        (products[0], np.where(x.keys.sp, form["plain_forward"] * slow, form["no_sp_forward"])),
+        (products[1], np.where(x.keys.sp, form["plain_backward"] * slow, form["no_sp_backward"])),
     ):
         hidden = np.maximum(form["floor"] * x.factor("tp", "floor") * one, one - form["hidden"] * product)
         ways.append(np.where(x.keys.tp > 1, np.where(buffers, hidden, exposed * one), 0.0))

@@ -129,12 +129,15 @@ def boundary_message(
         network = network_of(
             question.cluster, 1.0 / question.calibration.factor("network"), question.calibration.measured
         )
-    shared = np.where(table.sp, table.tp, 1)
-    message = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp / shared
+    whole = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp
+    scattered = flags(table, lambda e: e.scattered_messages) & ~table.sp & (table.tp > 1)
+    message = whole / np.where(table.sp | scattered, table.tp, 1)
     crosses = table.world // table.pp >= question.cluster.nvlink_domain
     form = network.table["overlap"]["pp"]
     beside = flags(table, lambda e: "pp" in e.overlaps) | (table.vpp > 1)
     one = network.p2p(message, crosses.astype(float)) * question.calibration.factor("pp")
+    if scattered.any():
+        one = one + np.where(scattered, network.gather(network.group(table.tp, 1), whole), 0.0)
     return np.where(table.pp > 1, one, 0.0), np.where(beside, form["interleaved"], form["exposed"])
 
 

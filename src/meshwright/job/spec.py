@@ -172,6 +172,9 @@ class Execution:
     """Micro-batches whose output-projection gradients wait (`--wgrad-deferral-limit`); None defers none."""
     expandable_segments: bool = True
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."""
+    scattered_messages: bool = False
+    """Without sequence parallelism each tensor-parallel rank sends its share of a pipeline message and the
+    receivers gather it (Megatron-LM before Core, DeepSpeed)."""
 
     def __post_init__(self) -> None:
         one_of("dispatcher", self.dispatcher, get_args(Dispatcher))
