@@ -7,10 +7,12 @@ import pytest
 
 from meshwright.job.spec import Execution, Job, Recompute, Stack
 from meshwright.layout.layout import Layout
+from meshwright.layout.pipeline import default_pipeline
 from meshwright.layout.rules import View, check, legal_mask
 from meshwright.layout.table import LayoutTable, SplitTable
 from meshwright.model.catalog import find
 from meshwright.model.spec import Model
+from meshwright.planner.space import Axes, pipelines_of
 
 NO_SPLITS = SplitTable(
     counts=np.zeros((1, 1, 1, 1), np.int16), kinds=("t",), stage_mask=np.ones((1, 1), bool), layouts=("",)
@@ -77,3 +79,32 @@ def test_mtp_away_from_the_loss_is_in_no_embedding_group(pipeline: str, framewor
     options = {"pipeline_model_parallel_layout": pipeline}
     found = said(options, "deepseek-v3", Layout(pp=5, ep=8), framework=framework)
     assert ("layout-mtp-beside-loss" in found) == warned
+
+
+def test_layers_of_a_hybrid_model_divide_by_pp_without_chunks() -> None:
+    """Nemotron-H-56B over PP 4 built 116 of its 118 layers on Megatron Core 0.16.1; VPP is refused there."""
+    rows = table(pp=[1, 2, 4, 2], vpp=[1, 1, 1, 59])
+    for version in ("0.16", "0.19"):
+        assert legal(find("nemotron-h-56b"), rows, version) == [True, True, False, False]
+    assert default_pipeline(find("nemotron-h-56b"), 4) is None
+    even = default_pipeline(find("nemotron-h-56b"), 2)
+    assert even is not None
+    assert even.layers_per_rank == (59, 59)
+
+
+def test_a_hybrid_model_is_told_its_uneven_stages_by_their_ends_only() -> None:
+    """118 = 28 + 30 + 30 + 30 (num_layers_in_first_pipeline_stage); a layout string is not read."""
+    found = said({"num_layers_in_first_pipeline_stage": 28}, "nemotron-h-56b", Layout(pp=4))
+    assert not {"hybrid-layers-divide-by-pp", "hybrid-no-layout", "middle-stages-divide"} & found
+    text = "Et*28|t*30|t*30|t*30L"
+    found = said({"pipeline_model_parallel_layout": text}, "nemotron-h-56b", Layout(pp=4))
+    assert {"hybrid-layers-divide-by-pp", "hybrid-no-layout"} <= found
+
+
+def test_the_planner_proposes_no_split_of_a_hybrid_model_that_megatron_cannot_be_told() -> None:
+    pipelines = [
+        pipeline
+        for pp in (1, 2, 4, 8)
+        for pipeline in pipelines_of(find("nemotron-h-56b"), Axes(vpp=(1,), splits="both"), pp)
+    ]
+    assert [pipeline.layers_per_rank for pipeline in pipelines] == [(118,), (59, 59)]

@@ -158,8 +158,12 @@ class PipelineLayout:
         """The split whose slowest rank is fastest within memory; None where there is no legal one.
 
         costs and limits are per block kind and per rank (see `split`); without costs every decoder
-        layer weighs the same and the head weighs what its GEMM does.
+        layer weighs the same and the head weighs what its GEMM does. The layers of a hybrid model are
+        shared evenly over stages without chunks, which is all that Megatron can be told of it.
         """
+        if model.is_hybrid:
+            fits = vpp == 1 and model.num_layers % pp == 0
+            return cls.even(model.num_layers, pp, 1, len(model.mtp)) if fits else None
         if costs is None:
             costs = default_costs(model)
         split = best_split(model, pp, vpp, costs, limits, recompute or Recompute())
@@ -261,7 +265,7 @@ def default_pipeline(model: Model, pp: int, vpp: int = 1) -> PipelineLayout | No
     """
     if pp == 1 and vpp > 1:
         return None
-    if model.num_layers % (pp * vpp) == 0:
+    if model.num_layers % (pp * vpp) == 0 and not model.is_hybrid:
         return PipelineLayout.even(model.num_layers, pp, vpp, len(model.mtp))
     return PipelineLayout.automatic(model, pp, vpp)
 

@@ -232,6 +232,13 @@ class Model:
         """Routed experts of a MoE layer (0 for a dense model)."""
         return max((kind.ffn.experts for kind in self.kinds if isinstance(kind.ffn, Moe)), default=0)
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Layers hold a mixer or a feed-forward part alone, or are Mamba: Megatron's hybrid (Mamba) model."""
+        return any(
+            kind.mixer is None or kind.ffn is None or isinstance(kind.mixer, Mamba2) for kind in self.kinds
+        )
+
     def layers_of(self, kind: int) -> int:
         """How many decoder layers are of this kind."""
         return self.pattern.count(kind)

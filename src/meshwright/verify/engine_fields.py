@@ -72,9 +72,7 @@ def refuse_layer(model: Model, kind: Layer) -> None:
 
 def is_hybrid(model: Model) -> bool:
     """Some layers hold only a mixer or only a feed-forward part, or mix with Mamba."""
-    return any(
-        kind.mixer is None or kind.ffn is None or isinstance(kind.mixer, Mamba2) for kind in model.kinds
-    )
+    return model.is_hybrid
 
 
 def hybrid_pattern(model: Model) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from meshwright.errors import MeshwrightError
 from meshwright.layout import notation
 from meshwright.layout.rules.numbers import divisors_around, multiples_around
+from meshwright.layout.rules.pipeline import split_kind
 from meshwright.layout.rules.rule import ARGUMENTS, CORE, LM, Rule, given
 from meshwright.layout.rules.uneven import ends
 from meshwright.layout.rules.view import View
@@ -177,4 +178,70 @@ INFERRED_MTP = Rule(
     passes=given(hybrid_layer_pattern="M*M*/MM/MM", mtp_num_layers=2),
 )
 
-RULES = (SYMBOLS, DERIVED_LAYERS, SEGMENTS, ALONE, FALLBACK, INFERRED_MTP)
+
+def _shared_evenly(v: View) -> bool:
+    """A hybrid model whose pattern is not known and whose stages nobody sized: Megatron shares its layers."""
+    return v.on("is_hybrid_model") and not _given(v) and split_kind(v) != "ends"
+
+
+EVEN = Rule(
+    id="hybrid-layers-divide-by-pp",
+    area="hybrid",
+    must="the layers of a hybrid model are a multiple of PP, unless its pattern says where stages end",
+    why="0.16 builds the quotient on every stage and drops the rest without a word (118 layers over PP 4: "
+    "116 are built and trained). Since 0.17 a pattern without | is refused there.",
+    severity="error",
+    effect="miscomputes",
+    enforced_by=CORE,
+    source="megatron/core/ssm/mamba_block.py (0.16.1), _select_layers_for_pipeline_parallel; "
+    f"{ALLOCATION}, select_pipeline_segment",
+    applies=_shared_evenly,
+    holds=lambda v: v.layers % v.pp == 0,
+    message=lambda v: (
+        f"{v.layers} layers of a hybrid model over PP {v.pp}: {v.layers // v.pp} are built on each stage, "
+        f"and the last {v.layers % v.pp} are lost"
+    ),
+    nearest=lambda v: [f"PP {pp}" for pp in divisors_around(v.layers, v.pp)],
+    fix="use a PP that divides the layers, or first/last stage layers (since 0.17: | in the pattern)",
+    mask=True,
+    breaks=given(is_hybrid_model=True, layers=118, pp=4),
+    passes=given(is_hybrid_model=True, layers=118, pp=2),
+)
+
+NO_CHUNKS = Rule(
+    id="hybrid-no-vpp",
+    area="hybrid",
+    must="a hybrid model has one chunk a rank (no VPP), unless its pattern has a | for every chunk",
+    why="Its layers are shared over stages, not over chunks.",
+    severity="error",
+    enforced_by=CORE,
+    source="megatron/core/ssm/mamba_block.py (0.16.1), _select_layers_for_pipeline_parallel; "
+    f"{ALLOCATION}, select_pipeline_segment",
+    applies=lambda v: v.on("is_hybrid_model") and not _given(v),
+    holds=lambda v: v.vpp == 1,
+    message="vpp={vpp} with a hybrid model",
+    nearest=lambda v: ("vpp 1",),
+    fix="drop the virtual size (since 0.17: write the pattern with PP*VPP segments)",
+    mask=True,
+    breaks=given(is_hybrid_model=True, layers=52, pp=2, vpp=2),
+    passes=given(is_hybrid_model=True, layers=52, pp=2),
+)
+
+NO_LAYOUT = Rule(
+    id="hybrid-no-layout",
+    area="hybrid",
+    must="a hybrid model has no pipeline layout string",
+    why="The layout is not read: layers are shared evenly whatever it says.",
+    severity="error",
+    effect="miscomputes",
+    enforced_by=CORE,
+    source="megatron/core/ssm/mamba_block.py (0.16.1), _select_layers_for_pipeline_parallel",
+    applies=lambda v: v.on("is_hybrid_model") and not _given(v) and v.pp > 1,
+    holds=lambda v: not v.get("pipeline_model_parallel_layout"),
+    message="a pipeline layout on a hybrid model, which does not read it",
+    fix="drop the layout; use a PP that divides the layers, or first/last stage layers",
+    breaks=given(is_hybrid_model=True, layers=4, pp=2, layout="Ett|ttL"),
+    passes=given(is_hybrid_model=True, layers=4, pp=2),
+)
+
+RULES = (SYMBOLS, DERIVED_LAYERS, SEGMENTS, ALONE, FALLBACK, INFERRED_MTP, EVEN, NO_CHUNKS, NO_LAYOUT)

@@ -65,7 +65,7 @@ PP_DIVIDES = Rule(
     enforced_by=CORE,
     source="megatron/core/transformer/transformer_block.py, get_num_layers_to_build; "
     "megatron/training/arguments.py, validate_args",
-    applies=lambda v: split_kind(v) in ("even", "account"),
+    applies=lambda v: split_kind(v) in ("even", "account") and not v.on("is_hybrid_model"),
     holds=lambda v: blocks(v) % v.pp == 0,
     message=_even_message,
     nearest=lambda v: [f"PP {pp}" for pp in divisors_around(blocks(v), v.pp)],
@@ -96,7 +96,9 @@ VPP_DIVIDES = Rule(
     enforced_by=CORE,
     source="megatron/core/transformer/transformer_block.py, get_num_layers_to_build; Megatron Bridge "
     "gpt_provider.py, provide",
-    applies=lambda v: (blocks(v) % v.pp == 0) & (split_kind(v) in ("even", "account")),
+    applies=lambda v: (
+        (blocks(v) % v.pp == 0) & (split_kind(v) in ("even", "account")) & (not v.on("is_hybrid_model"))
+    ),
     holds=lambda v: (blocks(v) // v.pp) % v.vpp == 0,
     message=_vpp_message,
     nearest=lambda v: [f"VPP {vpp}" for vpp in divisors_around(blocks(v) // v.pp, v.vpp)],

@@ -129,6 +129,7 @@ def model_options(model: Model) -> dict[str, Any]:
         "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
         "ffn_widths": tuple(dict.fromkeys(ffn.ffn for ffn in dense)),
         "has_dense_layers": bool(dense),
+        "is_hybrid_model": model.is_hybrid,
         "should_pad_vocab": True,
     }
     if model.max_position is None:
