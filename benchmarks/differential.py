@@ -492,8 +492,10 @@ def request(options: Options) -> dict[str, Any]:
 
 def engine_verdict(engine: EngineProcess, options: Options) -> str | None:
     """The engine's refusal in its own words; empty when the config starts; None when it cannot say here."""
+    question = request(options)
     try:
-        engine.ask("valid", timeout=60, **request(options))
+        engine.ask("parameters", timeout=60, **question)
+        engine.ask("valid", timeout=60, **question)
     except EngineError as error:
         if any(words in str(error) for words in NOT_HERE):
             return None
