@@ -46,8 +46,11 @@ def _run(number: int, row: dict[str, str]) -> Run:
         model=model,
         cluster=parse_cluster(f"{row['gpus']}xA100", network_gbps=NETWORK),
         job=Job(
-            seq_length=int(row["seq_len"]), global_batch=int(row["gbs"]), precision="fp16",
-            attention_dropout=0.1, hidden_dropout=0.1,  # Megatron-LM's defaults
+            seq_length=int(row["seq_len"]),
+            global_batch=int(row["gbs"]),
+            precision="fp16",
+            attention_dropout=0.1,
+            hidden_dropout=0.1,  # Megatron-LM's defaults
         ),
         stack=Stack(release="25.09", framework="megatron-lm"),
     )

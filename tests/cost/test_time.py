@@ -323,3 +323,8 @@ def test_observations_that_are_none_are_refused():
     with pytest.raises(QuestionError, match="above 0"):
         Observation(question=question, table=table, seconds=0.0)
     assert fit([]) is question.calibration
+
+
+def test_gpus_without_measured_tables_have_a_wider_band():
+    measured, inherited = (times("llama-3-8b", f"8x{gpu}", Layout()).band for gpu in ("H100", "H20"))
+    assert inherited == pytest.approx(1.5 * measured)

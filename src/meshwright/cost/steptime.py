@@ -20,6 +20,7 @@ from meshwright.cost.gradients import (
     optimizer_seconds,
     stage_parameters,
 )
+from meshwright.cost.kernels import measured_relative
 from meshwright.cost.keys import distinct_keys
 from meshwright.cost.machine import machine_for
 from meshwright.cost.network import Network, network_of
@@ -87,14 +88,22 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
     terms["bubble"] = (total - slowest) / table.vpp + _unhidden(table, stage, hidden, multiplicity)
     terms["optimizer"] = optimizer_seconds(question, table, own)
     terms["fixed"] = _fixed(question, table, sum(terms.values()))
-    dense, moe = question.calibration.time_band
     whole = question.calibration.factor("all")
     return TimeTable(
         terms={name: terms[name] * whole for name in TERMS},
-        band=moe if question.model.is_moe else dense,
+        band=_band(question),
         stage=stage * whole,
         sharding=sharding * whole,
     )
+
+
+def _band(question: Question) -> float:
+    """Relative half width of the 80 % band: wider for GPUs whose kernels were not measured."""
+    calibration = question.calibration
+    dense, moe = calibration.time_band
+    known = measured_relative(question.cluster.gpu)[1] or question.cluster.gpu.name in calibration.measured
+    wider = 1.0 if known else load_json("meshwright.cost", "kernels.json")["inherited"]["band"]
+    return (moe if question.model.is_moe else dense) * float(wider)
 
 
 def _unhidden(table: LayoutTable, stage: Floats, hidden: Floats, multiplicity: Floats) -> Floats:
@@ -137,7 +146,9 @@ def boundary_message(
     beside = flags(table, lambda e: "pp" in e.overlaps) | (table.vpp > 1)
     one = network.p2p(message, crosses.astype(float)) * question.calibration.factor("pp")
     if scattered.any():
-        one = one + np.where(scattered, network.gather(network.group(table.tp, 1), whole), 0.0)
+        one = one + np.where(
+            scattered, network.gather(network.group(table.tp, np.ones_like(table.tp)), whole), 0.0
+        )
     return np.where(table.pp > 1, one, 0.0), np.where(beside, form["interleaved"], form["exposed"])
 
 
