@@ -16,8 +16,9 @@ HOST=$(hostname -s)
 export SLURM_CONF=$CONF
 PATH=$PATH:/usr/sbin:/sbin
 
-alive() { # pid file, program: the process of the pid file runs and is that program
-    [ -s "$1" ] && local pid && pid=$(<"$1") && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ]
+pid_of() { # pid file, program: prints the pid where that process runs and is that program
+    local pid
+    pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] && ! gone "$pid" "$2" && echo "$pid"
 }
 
 wait_for() { # seconds, command...
@@ -84,7 +85,7 @@ start() {
         command -v "$program" >/dev/null ||
             { echo "$program is missing: apt-get install slurm-wlm munge" >&2; exit 1; }
     done
-    if ! alive "$ROOT/slurmctld.pid" slurmctld || ! alive "$ROOT/slurmd.pid" slurmd; then
+    if ! pid_of "$ROOT/slurmctld.pid" slurmctld >/dev/null || ! pid_of "$ROOT/slurmd.pid" slurmd >/dev/null; then
         stop
         configure
         munged --force --key-file="$ROOT/munge.key" --socket="$ROOT/munge.socket" \
@@ -103,20 +104,19 @@ node_up() {
 }
 
 stop() {
-    local pair program
+    local program pid
     for program in slurmd slurmctld munged; do
-        pair=$ROOT/$program.pid
-        if alive "$pair" "$program"; then
-            kill "$(<"$pair")"
-            local left=50
-            while alive "$pair" "$program" && [ "$left" -gt 0 ]; do
-                sleep 0.1
-                left=$((left - 1))
-            done
-            if alive "$pair" "$program"; then kill -KILL "$(<"$pair")"; fi
+        if pid=$(pid_of "$ROOT/$program.pid" "$program"); then
+            kill "$pid" 2>/dev/null || true
+            # A daemon removes its pid file before it has ended: what counts is the process.
+            wait_for 10 gone "$pid" "$program" || kill -KILL "$pid" 2>/dev/null || true
         fi
-        rm -f "$pair"
+        rm -f "$ROOT/$program.pid"
     done
+}
+
+gone() { # pid, program
+    [ "$(cat "/proc/$1/comm" 2>/dev/null)" != "$2" ]
 }
 
 case ${1:-} in

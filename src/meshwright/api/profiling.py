@@ -95,7 +95,8 @@ def _name(answer: Estimate) -> str:
     shown = [f"{name}{getattr(row, name)}" for name in DEGREES if getattr(row, name) > 1 and name != "mbs"]
     kind = answer.execution.recompute.granularity
     recompute = [] if kind in (None, "none") else [f"recompute-{kind}"]
-    return " ".join([*shown, f"dp{row.dp}", f"mbs{row.mbs}", *recompute])
+    sharding = ["fsdp"] if answer.execution.fsdp else []
+    return " ".join([*shown, f"dp{row.dp}", f"mbs{row.mbs}", *sharding, *recompute])
 
 
 def _own(plan: Plan, answer: Estimate, command: str, iterations: int, *, slurm: bool) -> str:

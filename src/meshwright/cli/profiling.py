@@ -141,10 +141,10 @@ def _answers(
     model: str, gpus: str, source: str, top: int, layouts: list[str], said: dict[str, Any]
 ) -> list[Any]:
     """The estimates to measure."""
-    from dataclasses import fields, replace
+    from dataclasses import replace
 
     import meshwright as mw
-    from meshwright.cli.reading import read_cluster, read_options
+    from meshwright.cli.reading import DEGREES, read_cluster, read_options
     from meshwright.planner.place import read_layout
 
     if source:
@@ -155,8 +155,15 @@ def _answers(
     found = []
     for text in layouts:
         wanted = read_layout(text)
-        degrees = {f.name: getattr(wanted.layout(), f.name) for f in fields(wanted.layout())}
-        found.append(mw.estimate(model, cluster, replace(options, **degrees)))
+        row = wanted.layout
+        chosen = replace(
+            options,
+            **{name: getattr(row, name) for name in DEGREES},
+            sp=row.sp,
+            execution={**options.execution, **wanted.flags},
+            recompute=wanted.recompute or options.recompute,
+        )
+        found.append(mw.estimate(model, cluster, chosen))
     return found
 
 
@@ -222,7 +229,7 @@ def calibrate(
         found = all_learned(path)
     else:
         answers = [row for name in plans or () for row in _plans_in(name)]
-        runs = []
+        runs: list[Any] = []
         for name in logs or ():
             folder = Path(name).is_dir()
             runs += api.runs_of_profile(api.open_profile(name)) if folder else [api.run_of_log(name, answers)]
