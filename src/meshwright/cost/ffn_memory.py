@@ -67,14 +67,25 @@ def _router(moe: Moe) -> float:
     return scores * moe.experts + (2 * FP32 + 3 * FP32) * moe.top_k
 
 
+def _clamped(moe: Moe, half: Floats, apart: Bools) -> Floats:
+    """What a clamped activation keeps more, in halves of fc1's output. [Q]
+
+    Before the fused kernel a clamped copy of fc1's output; without it both clamped halves, and the linear
+    one once more with its offset. Source: megatron/core/fusions/fused_bias_geglu.py,
+    weighted_bias_quick_geglu_impl; transformer/moe/experts.py, bias_act_func.
+    """
+    return np.where(apart, 3.0, 2.0) * half * moe.clamped
+
+
 def _moe(x: Sizes, moe: Moe) -> Part:
     space = moe.latent or x.model.hidden
     rows = routed_tokens(x, moe)
     width = moe.ffn / x.keys.etp
     before = BF16 * (2 if moe.gated else 1) * width * rows
     # an activation that is no fused kernel keeps what it makes before the probabilities are applied
-    parts = BF16 * width * rows * (2 if moe.gated else 1)
-    unfused = np.where(x.keys.flag(lambda e: not e.activation_fusion) | (not moe.gated), parts, 0.0)
+    half = BF16 * width * rows
+    apart = x.keys.flag(lambda e: not e.activation_fusion) | (not moe.gated)
+    unfused = np.where(apart, half * (2 if moe.gated else 1), 0.0) + _clamped(moe, half, apart)
     after = x.saved * width * rows
     act = x.keys.recomputes("moe_act")
     permuted = x.saved * space * rows

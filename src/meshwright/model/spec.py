@@ -131,6 +131,8 @@ class Moe:
     gated: bool = True
     bias: bool = False
     """The experts' linears have biases (GPT-OSS)."""
+    clamped: bool = False
+    """What the gated activation takes is clamped before (GPT-OSS)."""
     shared_ffn: int = 0
     """Summed inner width of the shared experts; 0 for none."""
     shared_gate: bool = False

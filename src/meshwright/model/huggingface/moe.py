@@ -141,9 +141,9 @@ def dbrx(c: Fields) -> Model:
 
 
 def gpt_oss(c: Fields) -> Model:
-    """Biases in router and experts, a sink a head, a window in every other layer."""
+    """Biases in router and experts, a clamped activation, a sink a head, a window in every other layer."""
     bias = c.flag("attention_bias")
-    moe = experts(c, c.ffn, bias=True, router_bias=True)
+    moe = experts(c, c.ffn, bias=True, router_bias=True, clamped=True)
     layers = [
         Layer(mixer=c.attention(qkv_bias=bias, out_bias=bias, sinks=True, window=window), ffn=moe)
         for window in windows(c, period=2)
