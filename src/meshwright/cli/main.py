@@ -8,7 +8,7 @@ import sys
 import typer
 
 from meshwright._version import __version__
-from meshwright.cli import checking, comparing, guide, planning, ranks, rules, serve, verifying, writing
+from meshwright.cli import checking, comparing, guide, planning, profiling, ranks, rules, serve, verifying, writing
 from meshwright.errors import MeshwrightError
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for room in (planning, checking, comparing, guide, ranks, rules, writing, verifying, serve):
+for room in (planning, checking, comparing, guide, ranks, rules, writing, verifying, profiling, serve):
     room.register(app)
 
 
