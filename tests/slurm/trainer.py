@@ -35,7 +35,7 @@ for step in range(1, given.iterations + 1):
     time.sleep(given.milliseconds / 1e3)
     print(
         f" iteration {step:8d}/{given.iterations:8d} | consumed samples: {step * 128:12d} | "
-        f"elapsed time per iteration (ms): {given.milliseconds:.1f} | throughput per GPU (TFLOP/s/GPU): 400.0 "
+        f"elapsed time per iteration (ms): {given.milliseconds:.1f} | throughput per GPU (TFLOP/s/GPU): 400 "
         f"| learning rate: 1.0E-04 | global batch size: 128 | lm loss: {12.0 - step:.6E} | loss scale: 1.0 "
         "| grad norm: 1.000 | number of skipped iterations: 0 | number of nan iterations: 0 |",
         flush=True,

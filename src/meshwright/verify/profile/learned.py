@@ -88,6 +88,14 @@ def load_learned(gpu: str, path: Path | None = None) -> Learned | None:
     return _learned(gpu, entry, path) if entry else None
 
 
+def calibration_for(gpu: str, path: Path | None = None) -> Calibration:
+    """The calibration for a kind of GPU: what was learned of it on top of what ships, or just that."""
+    from meshwright.cost.calibration import default_calibration
+
+    learned = load_learned(gpu, path)
+    return learned.calibration(default_calibration()) if learned else default_calibration()
+
+
 def all_learned(path: Path | None = None) -> tuple[Learned, ...]:
     """What was learned of every kind of GPU."""
     path = path or calibration_file()

@@ -179,6 +179,7 @@ def process_runs(pid: int, job: Job) -> bool:
 
 
 WORDS: tuple[tuple[Kind, str], ...] = (
+    ("gone", r"not.?found|no such"),
     ("oom", r"oom|out.?of.?memory"),
     ("timeout", r"time.?out|deadline"),
     ("cancelled", r"cancel|deleted|terminated|aborted|revoked"),
@@ -187,7 +188,6 @@ WORDS: tuple[tuple[Kind, str], ...] = (
     ("ended", r"succe|complete[d]?\b|done|finished"),
     ("running", r"running|completing|active|started|restarting"),
     ("waiting", r"pending|queue|waiting|creat|submitted|suspended|unknown"),
-    ("gone", r"not.?found|no such"),
 )
 """What schedulers call their states, the telling words first."""
 
