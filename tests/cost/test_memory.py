@@ -132,6 +132,18 @@ def test_the_mtp_module_brings_a_second_embedding(ask):
     assert last - 2 * copy == pytest.approx(2 * layer + 2 * 7168**2 / 2, rel=0.001)
 
 
+def test_with_mtp_the_final_norm_is_beside_the_last_decoder_layer(ask):
+    """What Megatron Core 0.16.1 built of DeepSeek-V3 on stages 12 to 15, the last with MTP and loss alone."""
+    from meshwright.layout.pipeline import PipelineLayout
+
+    pipeline = PipelineLayout.parse("Et*5|(t*4|)*14mL", 16)
+    asked = ask(
+        "deepseek-v3", "1024xH100", Layout(tp=2, pp=16, ep=64, sp=True), batch=8192, pipeline=pipeline
+    )
+    built = [1204617216, 1204617216, 1204624384, 1279235072]
+    assert asked.memory.parameters[0, 12:].tolist() == built
+
+
 def many(question: Question, layouts: list[Layout], execution: Execution) -> LayoutTable:
     splits, codes = split_table(
         question.model, [(one.pp, one.vpp, None, execution.recompute) for one in layouts]

@@ -75,11 +75,13 @@ class Flight:
     held    blocks of each kind that a stage holds                          [F, D, K]
     passes  blocks times micro-batches in flight, at the fullest moment     [F, D, K]
     first   blocks of the first chunk                                       [F, D, K]
+    last    whether the stage holds the last decoder layer                  [F, D]
     """
 
     held: Floats
     passes: Floats
     first: Floats
+    last: Bools
     of_row: Ints
     kinds: tuple[str, ...]
 
@@ -117,9 +119,23 @@ def flight(table: LayoutTable, view: StageView) -> Flight:
         held=counts.sum(axis=2),
         passes=np.einsum("fdck,fdc->fdk", counts, passes),
         first=counts[:, :, 0],
+        last=view.position[few.split] == last_decoder_stage(table.splits, few.split)[:, None],
         of_row=of_row,
         kinds=view.kinds,
     )
+
+
+def last_decoder_stage(splits: SplitTable, rows: Ints) -> Ints:
+    """The stage that holds the last decoder layer of each of these splits. [F]
+
+    Chunks follow each other stage by stage, then round by round.
+    """
+    layers = [name.startswith("layer") for name in splits.kinds]
+    filled = splits.counts[rows][..., layers].any(axis=3)  # [F, stages, chunks]
+    stages, chunks = filled.shape[1:]
+    order = np.arange(chunks) * stages + np.arange(stages)[:, None]
+    last = np.where(filled, order, -1).reshape(len(filled), -1).max(axis=1)
+    return np.asarray(last % stages, dtype=np.int64)
 
 
 def vp_group(table: LayoutTable) -> Ints:

@@ -20,6 +20,7 @@ from meshwright.job.spec import Execution
 from meshwright.layout.stages import describe_kinds
 from meshwright.layout.table import Bools, Floats, LayoutTable
 from meshwright.model.spec import Model
+from meshwright.model.weights import norm_elements
 
 HOST_COPIES = 4.0 + 4.0 + 8.0
 """Bytes a parameter in host memory where its optimizer step runs there: fp32 weight, gradient, moments.
@@ -77,6 +78,7 @@ def rank_state(question: Question, table: LayoutTable, keys: Keys, flying: Fligh
     )
     copies = flying.spread(embedding_copies(question.model, flying))
     dense = dense + copies * embedding_copy(question.model, keys.tp)[keys.of_row][:, None]
+    dense = dense + flying.spread(moved_norms(question.model, flying))
     quantised = linear + expert
     shards = _shards(table)
     plain = 2.0 * (dense + expert - quantised) + quantised_bytes * quantised
@@ -172,6 +174,19 @@ def _unsharded(
     gathered = np.where(shards.weights, 2.0 * weights, 0.0)
     reduced = np.where(shards.gradients, buffers[:, None] * gradients, 0.0)
     return np.asarray((gathered + reduced) / blocks)
+
+
+def moved_norms(model: Model, flying: Flight) -> Floats:
+    """Parameters of the final norm that a stage holds more or less than its blocks have. [F, D]
+
+    Among the blocks it is part of the head; a model with MTP modules has it beside its last decoder layer.
+    Source: megatron/core/transformer/transformer_block.py, has_final_layernorm_in_this_stage.
+    """
+    if not model.mtp or not model.final_norm:
+        return np.zeros(flying.last.shape)
+    head = flying.held[:, :, flying.kinds.index("head")] > 0
+    norm = norm_elements(model.normalization, model.hidden)
+    return norm * (flying.last.astype(np.float64) - head)
 
 
 def embedding_copies(model: Model, flying: Flight) -> Floats:
