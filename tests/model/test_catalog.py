@@ -61,6 +61,9 @@ def test_totals_lie_near_what_the_makers_print(entry):
         ("deepseekv3", "deepseek-v3"),
         ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
         ("gpt3 175b", "gpt3-175b"),
+        ("gpt-3-175b", "gpt3-175b"),
+        ("llama_3_1_70b", "llama-3.1-70b"),
+        ("GPT-22B", "gpt-22b-(2205.05198)"),
         ("GPT_OSS_120B", "gpt-oss-120b"),
         ("GLM-4.5-Air", "glm-4.5-air-106b-a12b"),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"),
@@ -83,6 +86,7 @@ def test_every_name_and_hub_id_leads_to_its_own_model(name):
         ("lama3-70b", "did you mean llama-3-70b"),
         ("mixtral", "could be mixtral-8x7b or mixtral-8x22b"),
         ("kimi-k3", "figures but no layer description for kimi-k3 .unverified"),
+        ("GPT2-2B", "no model 'GPT2-2B'"),  # 2 billion, not the 22 billion of gpt-22b
         ("", "no model ''"),
         ("z" * 100_000, r"no model 'zzz.*\.\.\.' in the catalog\. `meshwright models` lists all 128"),
     ],

@@ -131,7 +131,7 @@ def last_decoder_stage(splits: SplitTable, rows: Ints) -> Ints:
     Chunks follow each other stage by stage, then round by round.
     """
     layers = [name.startswith("layer") for name in splits.kinds]
-    filled = splits.counts[rows][..., layers].any(axis=3)  # [F, stages, chunks]
+    filled = np.asarray(splits.counts[rows][..., layers].any(axis=3))  # [F, stages, chunks]
     stages, chunks = filled.shape[1:]
     order = np.arange(chunks) * stages + np.arange(stages)[:, None]
     last = np.where(filled, order, -1).reshape(len(filled), -1).max(axis=1)

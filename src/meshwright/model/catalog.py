@@ -81,7 +81,7 @@ def find(name: str) -> Model:
 
 def resolve(name: str) -> str:
     """The catalog's own spelling of a name, or QuestionError."""
-    found = _index().get(key_of(name), ())
+    found = _candidates(name)
     if len(found) == 1:
         return found[0]
     if found:
@@ -95,7 +95,38 @@ def resolve(name: str) -> str:
 
 def known(name: str) -> bool:
     """Whether the name leads to the catalog (possibly to more than one model)."""
-    return key_of(name) in _index()
+    return bool(_candidates(name))
+
+
+def _candidates(name: str) -> tuple[str, ...]:
+    """Models of this name; a key that came about by running different numbers together is none.
+
+    GPT2-2B and GPT-22B share a key, and only one of them is of 22 billion.
+    """
+    found = _index().get(key_of(name), ())
+    return tuple(known for known in found if _same_numbers(name, _every_row()[known]))
+
+
+def _same_numbers(name: str, row: Mapping[str, Any]) -> bool:
+    """Whether the sizes in a name, if any, are sizes of the row, or its numbers are cut where the row's are."""
+    sizes = _sizes(name)
+    spellings = [row["name"], row.get("hugging_face_id"), *row.get("aliases", ())]
+    spelled = [spelling for spelling in spellings if spelling]
+    return (
+        not sizes
+        or any(sizes <= _sizes(spelling) for spelling in spelled)
+        or _cut(name) in map(_cut, spelled)
+    )
+
+
+def _sizes(name: str) -> set[str]:
+    return {word.replace(".", "") for word in words_of(name) if SIZE.fullmatch(word)}
+
+
+def _cut(name: str) -> str:
+    """The key with a mark wherever two numbers meet: gpt2-2b and gpt-2-2b are the same, gpt-22b is not."""
+    joined = "-".join(words_of(name)).replace(".", "-")
+    return re.sub(r"(?<!\d)-|-(?!\d)", "", joined)
 
 
 def key_of(name: str) -> str:
