@@ -296,6 +296,7 @@ OTHERWISE = {
     "num_moe_experts": "num-experts",
     "num_layers_in_first_pipeline_stage": "decoder-first-pipeline-num-layers",
     "num_layers_in_last_pipeline_stage": "decoder-last-pipeline-num-layers",
+    "nccl_ub": "use-nccl-ub",
     "fp8": "fp8-format",
     "fp8_param": "fp8-param-gather",
 }
