@@ -108,7 +108,7 @@ def _candidates(name: str) -> tuple[str, ...]:
 
 
 def _same_numbers(name: str, row: Mapping[str, Any]) -> bool:
-    """Whether the sizes in a name, if any, are sizes of the row, or its numbers are cut where the row's are."""
+    """Whether the sizes in a name, if any, are the row's, or its numbers are cut where the row's are."""
     sizes = _sizes(name)
     spellings = [row["name"], row.get("hugging_face_id"), *row.get("aliases", ())]
     spelled = [spelling for spelling in spellings if spelling]
