@@ -109,7 +109,7 @@ def execution_of(recipe: Recipe, model: Model) -> Execution:
 
 
 def _offloaded(row: Row, model: Model) -> int:
-    """Layers whose activations go to the host; a number beyond the depth is a default that is not in force."""
+    """Layers whose activations go to the host; a number beyond the depth is a default not in force."""
     layers = int(row["cpu_offload_layers"] or 0)
     return layers if layers < model.num_layers else 0
 

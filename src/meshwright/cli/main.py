@@ -8,7 +8,18 @@ import sys
 import typer
 
 from meshwright._version import __version__
-from meshwright.cli import checking, comparing, guide, planning, profiling, ranks, rules, serve, verifying, writing
+from meshwright.cli import (
+    checking,
+    comparing,
+    guide,
+    planning,
+    profiling,
+    ranks,
+    rules,
+    serve,
+    verifying,
+    writing,
+)
 from meshwright.errors import MeshwrightError
 
 app = typer.Typer(

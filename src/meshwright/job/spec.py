@@ -69,7 +69,7 @@ class Job:
     hidden_dropout: float = 0.0
     attention_dropout: float = 0.0
     packing: tuple[tuple[int, float], ...] = ()
-    """Lengths of the samples packed into a sequence: pairs (tokens, share of all tokens); () for whole ones."""
+    """Lengths of samples packed into a sequence: pairs (tokens, share of all tokens); () for whole ones."""
 
     def __post_init__(self) -> None:
         positive("sequence length", self.seq_length)

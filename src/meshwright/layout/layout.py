@@ -75,8 +75,8 @@ class Layout:
             below = world // step * step
             legal = f"{below} or {below + step}" if below else f"{step}"
             raise LayoutError(
-                f"{world} GPUs are not a multiple of {step} = pp {self.pp} x lcm(tp {self.tp} x cp {self.cp}, "
-                f"ep {self.ep} x etp {self.etp}); nearest that work: {legal}"
+                f"{world} GPUs are not a multiple of {step} = pp {self.pp} x "
+                f"lcm(tp {self.tp} x cp {self.cp}, ep {self.ep} x etp {self.etp}); nearest that work: {legal}"
             )
 
     def dp(self, world: int) -> int:

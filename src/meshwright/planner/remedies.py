@@ -93,7 +93,8 @@ def _chain(question: Question, setting: Setting, before: tuple[float, float, str
         if best.verdict == "fits":
             return Remedy(
                 options=tuple(options.items()), why="together", numerics=numerics, setting=setting,
-                peak=best.peak, saved=before[0] - best.peak, verdict=best.verdict, slower=reached[1] / before[1] - 1,
+                peak=best.peak, saved=before[0] - best.peak, verdict=best.verdict,
+                slower=reached[1] / before[1] - 1,
             )  # fmt: skip
     return None
 
