@@ -35,10 +35,14 @@ configure() {
     mkdir -p "$ROOT"/{state,spool}
     chmod 755 "$ROOT"
     [ -s "$ROOT/munge.key" ] || (umask 077 && head -c 1024 /dev/urandom >"$ROOT/munge.key")
-    local devices="Count=8"
-    # Eight character devices stand in for GPUs.
-    if [ -c /dev/tty0 ] && [ -c /dev/tty7 ]; then devices="File=/dev/tty[0-7]"; fi
-    echo "NodeName=$HOST Name=gpu $devices" >"$ROOT/gres.conf"
+    # Eight terminals stand in for GPUs; where there are none, empty files do, which jobs are not shown
+    # as CUDA_VISIBLE_DEVICES.
+    local devices="/dev/tty[0-7]"
+    if ! [ -c /dev/tty0 ] || ! [ -c /dev/tty7 ]; then
+        touch "$ROOT"/gpu{0..7}
+        devices="$ROOT/gpu[0-7]"
+    fi
+    echo "NodeName=$HOST Name=gpu File=$devices" >"$ROOT/gres.conf"
     cat >"$CONF" <<CONF
 ClusterName=one
 SlurmctldHost=$HOST(127.0.0.1)

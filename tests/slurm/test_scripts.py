@@ -50,12 +50,12 @@ def test_slurm_refuses_more_nodes_than_it_has(slurm, tmp_path):
 def test_a_written_script_starts_torchrun_once_on_a_node_with_all_its_gpus(slurm, tmp_path):
     path = written(tmp_path, "llama3-8b", "8xH100", tp=2)
     stub = tmp_path / "torchrun"
-    stub.write_text('#!/bin/bash\necho "gpus $CUDA_VISIBLE_DEVICES"\nprintf "%s\\n" "$@"\n')
+    stub.write_text('#!/bin/bash\necho "gpus $SLURM_GPUS_ON_NODE"\nprintf "%s\\n" "$@"\n')
     stub.chmod(0o755)
     environment = {**slurm, "PATH": f"{tmp_path}:{slurm['PATH']}"}
     answer = sbatch(environment, "--wait", "--output=run.log", str(path), cwd=tmp_path)
     log = (tmp_path / "run.log").read_text()
     assert answer.returncode == 0, answer.stderr + log
-    assert log.splitlines().count("gpus 0,1,2,3,4,5,6,7") == 1
+    assert log.splitlines().count("gpus 8") == 1
     assert {"--nnodes=1", "--nproc-per-node=8"} <= set(log.split())
     assert "--tensor-model-parallel-size\n2\n" in log

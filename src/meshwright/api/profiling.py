@@ -25,7 +25,7 @@ from meshwright.verify.profile.learned import Learned, MeasuredRun, calibration_
 from meshwright.verify.profile.ranking import Profile, ranked
 from meshwright.verify.profile.runs import Candidate, Record
 from meshwright.verify.profile.schedulers import scheduler_from
-from meshwright.verify.profile.store import Store, create, reopen
+from meshwright.verify.profile.store import Store, create, plain, reopen
 from meshwright.verify.profile.wrapper import write_scripts
 
 ITERATIONS = 12
@@ -66,7 +66,8 @@ def _candidate(
     answer: Estimate, scheduler: str, language: str, command: str | None, iterations: int
 ) -> Candidate:
     plan = plan_of_answer(answer)
-    plan = replace(plan, options={**plan.options, **SHORT, "train_iters": iterations})
+    name = plain(f"{plan.name} {_name(answer)}".replace(".", "-")).lower()
+    plan = replace(plan, name=name, options={**plan.options, **SHORT, "train_iters": iterations})
     if command is not None:
         script = _own(plan, answer, command, iterations, slurm=scheduler == "slurm")
     else:
@@ -75,7 +76,8 @@ def _candidate(
             raise QuestionError(
                 f"{language} takes {len(files)} files ({', '.join(files)}); give the command that starts them"
             )
-        script = next(iter(files.values()))
+        # A failure is a result: Kubernetes is not to start it again.
+        script = next(iter(files.values())).replace("restartPolicy: OnFailure", "restartPolicy: Never")
     timed, expected = answer.time, expected_of(answer)
     assert timed is not None
     return Candidate(
@@ -238,5 +240,18 @@ def calibrate(runs: Sequence[MeasuredRun], path: str | Path | None = None) -> tu
     if not runs:
         raise QuestionError("no measured run was given: name logs (with --plan) or the folder of a profile")
     for run in runs:
-        estimate_again(run.answer)  # an answer that cannot be read is an error before anything is written
+        _possible(run)
     return learn(runs, Path(path) if path else calibration_file())
+
+
+def _possible(run: MeasuredRun) -> None:
+    """QuestionError for a run that is faster than the GPU: a log of something else."""
+    timed = estimate_again(run.answer).time
+    if timed is None:
+        raise QuestionError(f"{run.source}: its plan cannot start, so that the log is of another run")
+    mfu = timed.mfu * timed.step_seconds / run.seconds
+    if mfu > 1:
+        raise QuestionError(
+            f"{run.source}: steps of {run.seconds:.3g} s are {mfu:.1f} times what {run.gpu} computes at its "
+            "peak; the log is of another model, batch or sequence length than the plan"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import expm1
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,11 +17,14 @@ GIB = 1024.0**3
 
 
 def profile_screen(answer: Profile) -> RenderableType:
-    """One row a run: place, measured and predicted step, memory; under it why the others failed."""
+    """One row a run: place, measured and predicted step and memory; under it why the others failed.
+
+    `1=` is a tie with the fastest within the range of its steps, `!` a step outside the predicted band.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("#", "layout"):
-        table.add_column(name, no_wrap=True)
-    for name in ("step s", "range", "predicted", "off", "by prediction", "GiB", "predicted"):
+    table.add_column("#", no_wrap=True, min_width=2)
+    table.add_column("layout")
+    for name in ("step s", "predicted", "off", "pred. #", "GiB", "predicted"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for row in answer.rows:
@@ -39,16 +43,12 @@ def profile_screen(answer: Profile) -> RenderableType:
 def _cells(row: Row) -> tuple[Text | str, ...]:
     outcome = row.outcome
     measured = row.measured is not None
-    spread = ""
-    if measured and outcome and outcome.fastest is not None and outcome.slowest is not None:
-        spread = f"{outcome.fastest:.2f}-{outcome.slowest:.2f}"
     off = "" if row.off is None else f"{row.off:+.0%}" + ("" if row.in_band else " !")
     kind = outcome.kind if outcome else "open"
     return (
         "" if row.place is None else f"{row.place}" + ("=" if row.tied else ""),
         row.name,
         "" if row.measured is None else f"{row.measured:.3f}",
-        spread,
         "" if row.predicted is None else f"{row.predicted:.3f}",
         off,
         "" if row.predicted_place is None else str(row.predicted_place),
@@ -71,7 +71,8 @@ def learned_screen(found: Sequence[Learned], path: str) -> RenderableType:
         moved = sorted(one.factors.items(), key=lambda item: -abs(item[1] - 1))
         shown = ", ".join(f"{name} x{value:.2f}" for name, value in moved if abs(value - 1) >= 0.01)
         lines.append(
-            f"{one.gpu}: calibrated with {one.runs} {word}; typical error {one.before:.0%} -> {one.after:.0%}"
+            f"{one.gpu}: calibrated with {one.runs} {word}; "
+            f"typical error {expm1(one.before):.0%} -> {expm1(one.after):.0%}"
             + (f"; {shown}" if shown else "")
         )
     return Text("\n".join([*(lines or ["nothing learned yet"]), path]))

@@ -12,8 +12,7 @@ from meshwright.verify.profile.store import Store, create
 from meshwright.verify.profile.wrapper import Job
 
 LOG = "".join(
-    f" iteration {n}/ 6 | elapsed time per iteration (ms): {{ms}} | lm loss: 2.0E+00 |\n"
-    for n in range(1, 7)
+    f" iteration {n}/ 6 | elapsed time per iteration (ms): {{ms}} | lm loss: 2.0E+00 |\n" for n in range(1, 7)
 )
 
 
@@ -148,3 +147,49 @@ def test_a_folder_measured_otherwise_is_not_mixed(tmp_path):
     create(tmp_path / "p", {"scheduler": "slurm", "seconds": 60})
     with pytest.raises(Exception, match="seconds 60 -> 90"):
         create(tmp_path / "p", {"scheduler": "slurm", "seconds": 90})
+
+
+def test_a_job_that_is_unknown_for_a_moment_is_not_given_up(tmp_path, monkeypatch):
+    store, cluster = store_of(tmp_path, ["100"]), Cluster()
+    state, gone = Cluster.state, [State("gone"), State("gone")]
+    monkeypatch.setattr(Cluster, "state", lambda *a: gone.pop() if gone else state(*a))
+    drive(store, cluster)
+    assert store.records()[0].outcome.kind == "measured"
+
+
+def test_a_job_that_stays_unknown_is_lost(tmp_path, monkeypatch):
+    store, cluster = store_of(tmp_path, ["100"]), Cluster()
+    monkeypatch.setattr(Cluster, "state", lambda *a: State("gone"))
+    monkeypatch.setattr(driving, "GRACE", 0.0)
+    drive(store, cluster)
+    assert store.records()[0].outcome.kind == "lost"
+
+
+def test_of_two_jobs_of_one_run_the_one_that_began_is_watched(tmp_path, monkeypatch):
+    store, cluster = store_of(tmp_path, ["100"]), Cluster()
+    submit, state = Cluster.submit, Cluster.state
+    watched = []
+    monkeypatch.setattr(Cluster, "submit", lambda self, job: submit(self, job) + "00")
+    monkeypatch.setattr(Cluster, "state", lambda self, job, id: watched.append(id) or state(self, job, id))
+    drive(store, cluster)
+    assert set(watched) == {"1"}
+
+
+def test_a_run_whose_time_is_over_is_cancelled_and_called_a_hang(tmp_path, monkeypatch):
+    store, cluster = store_of(tmp_path, ["100"]), Cluster()
+    cancelled = []
+    monkeypatch.setattr(Cluster, "cancel", lambda self, job, id: cancelled.append(id))
+    monkeypatch.setattr(
+        Cluster, "state", lambda self, job, id: State("cancelled" if cancelled else "running")
+    )
+    submit = Cluster.submit
+
+    def long_ago(self, job):
+        id = submit(self, job)
+        (job.folder / "started").write_text(f"{id} 1")
+        return id
+
+    monkeypatch.setattr(Cluster, "submit", long_ago)
+    drive(store, cluster)
+    assert cancelled == ["1"]
+    assert store.records()[0].outcome.kind == "hang"

@@ -78,6 +78,8 @@ class Loop:
                 self.answered = time.monotonic()
             except Unreachable as error:
                 self.store.note(record.id, "unreachable", why=str(error))
+                if self.watch.report is not None:
+                    self.watch.report(record, f"the scheduler gives no answer ({error})")
                 if time.monotonic() - self.answered > MOST_SILENCE:
                     raise QuestionError(
                         f"the scheduler has not answered for {MOST_SILENCE / 60:.0f} minutes ({error}); "

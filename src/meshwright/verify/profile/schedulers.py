@@ -82,7 +82,7 @@ class Slurm:
              "--open-mode=append", f"--time={minutes}", "--no-requeue", *self.options, str(job.script)]
         )  # fmt: skip
         if answer.returncode:
-            text = last_line(answer.stderr)
+            text = told(answer)
             if re.search(r"Unable to contact|timed out|Connection refused|try again", answer.stderr, re.I):
                 raise Unreachable(text)
             raise Refused(text)
@@ -106,13 +106,21 @@ class Slurm:
         """(id, state, reason) of jobs of that name, which squeue forgets after minutes and sacct keeps."""
         answer = call(["squeue", "-h", "-t", "all", f"--name={job.name}", "-o", "%A|%T|%r"])
         if answer.returncode:
-            raise Unreachable(last_line(answer.stderr))
+            raise Unreachable(told(answer))
         rows = _table(answer.stdout)
         if not rows:
             kept = call(["sacct", "-X", "-n", "-P", "-S", "now-30days", f"--name={job.name}",
                          "-o", "JobIDRaw,State,Reason"])  # fmt: skip
             rows = [] if kept.returncode else _table(kept.stdout)
         return rows
+
+
+def told(answer: subprocess.CompletedProcess[str]) -> str:
+    """What a Slurm command says went wrong; QuestionError where there is no Slurm to ask."""
+    text = last_line(answer.stderr)
+    if "configuration source" in answer.stderr:
+        raise QuestionError(f"no Slurm is reached from here ({text}); set SLURM_CONF, or profile --on local")
+    return text
 
 
 def _table(text: str) -> list[tuple[str, str, str]]:
