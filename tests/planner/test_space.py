@@ -129,9 +129,24 @@ def test_overlap_and_graphs_of_the_stack_can_be_dropped_and_freed_flags_are_all_
         "hybridep",
     }
     assert frozenset({"dp", "tp"}) in free_flags(base, ["overlaps"])["overlaps"]
-    assert {"optimizer_offload", "distributed_optimizer", "dispatcher"} <= free_flags(base, ["all"]).keys()
+    assert {"optimizer_offload", "cp_comm", "overlaps", "dispatcher"} <= free_flags(base, ["all"]).keys()
     with pytest.raises(QuestionError, match="did you mean dispatcher"):
         free_flags(base, ["dispatchr"])
+
+
+def test_the_optimizer_is_offloaded_only_where_that_helps():
+    axes = Axes(flags={"optimizer_offload": (0.0, 0.5, 1.0)})
+    roomy = search(question("llama-3.2-1b", "8xH100", 64), axes)
+    assert {flags.optimizer_offload for flags in roomy.table.executions} == {0.0}
+    assert roomy.excluded["saving"] > 0
+    asked = question("llama-3-8b", "1xH100", 8)
+    assert not search(asked, Axes()).fitting
+    short = search(asked, axes)
+    assert short.fitting
+    assert {short.table.executions[code].optimizer_offload for code in short.table.execution.tolist()} <= {
+        0.5,
+        1.0,
+    }
 
 
 def test_without_expert_ranks_the_flex_dispatcher_and_its_overlap_are_dropped():

@@ -42,6 +42,25 @@ def recompute_choices(model: Model, *, blocks: bool = True) -> tuple[Recompute, 
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """What trades time for memory: layers computed again, and the part of the optimizer in host memory."""
+
+    recompute: Recompute
+    offload: float = 0.0
+
+    @classmethod
+    def of(cls, execution: Execution) -> Saving:
+        return cls(recompute=execution.recompute, offload=execution.optimizer_offload)
+
+    def applied(self, execution: Execution) -> Execution:
+        return replace(execution, recompute=self.recompute, optimizer_offload=self.offload)
+
+    def is_lighter(self, other: Saving) -> bool:
+        """Whether it provably costs no more time than the other."""
+        return self.offload <= other.offload and is_lighter(self.recompute, other.recompute)
+
+
 def is_lighter(one: Recompute, other: Recompute) -> bool:
     """Whether `one` provably computes no more again than `other`."""
     if one.granularity == "none" or other == FULL:
@@ -52,19 +71,30 @@ def is_lighter(one: Recompute, other: Recompute) -> bool:
     return blocks and (one.num_layers or 0) <= (other.num_layers or 0)
 
 
+def savings_of(model: Model, axes: Axes) -> tuple[Saving, ...]:
+    """The recompute sets of the space, with each offloaded part of the optimizer, lightest first."""
+    sets = axes.recompute if axes.recompute is not None else recompute_choices(model)
+    shares = axes.flags.get("optimizer_offload", (axes.execution.optimizer_offload,))
+    return tuple(
+        Saving(recompute=one, offload=share)
+        for share in sorted(float(share) for share in shares)  # type: ignore[arg-type]
+        for one in sets
+    )
+
+
 def free_flags(execution: Execution | None = None, free: Iterable[str] = ()) -> dict[str, tuple[object, ...]]:
     """Execution flags that a search varies when nobody fixes them, each with its base value first.
 
     execution  the base; where it overlaps expert communication or graphs kernels, the search also tries
                without, since both cost memory and are not legal everywhere
-    free       further flags to vary: dispatcher, overlaps, cuda_graphs, distributed_optimizer,
-               optimizer_offload, cp_comm; `all` frees every one
+    free       further flags to vary: cp_comm, dispatcher, overlaps, optimizer_offload, cuda_graphs,
+               distributed_optimizer; `all` is the first four
     """
     wanted = tuple(free)
     base = execution or Execution()
     known = [name for name in table()["freed"] if name != "source"] + ["overlaps"]
     if "all" in wanted:
-        wanted = tuple(known)
+        wanted = (*(name for name in wanted if name != "all"), *table()["all"])
     for name in wanted:
         if name not in known:
             raise QuestionError(
@@ -118,7 +148,8 @@ def combinations_of(axes: Axes) -> tuple[Candidate, ...]:
     for name, values in axes.flags.items():
         if name not in names:
             raise QuestionError(f"{name[:40]!r} is not a flag of the execution")
-        found = [replace(one, **{name: value}) for one in found for value in values]  # type: ignore[arg-type]
+        if name != "optimizer_offload":  # a saving, see `savings_of`
+            found = [replace(one, **{name: value}) for one in found for value in values]  # type: ignore[arg-type]
     found = list(dict.fromkeys(found))
     alone = [one for one in dict.fromkeys(map(_without_exchange, found)) if one not in found]
     return (
@@ -130,19 +161,6 @@ def combinations_of(axes: Axes) -> tuple[Candidate, ...]:
 def _without_exchange(one: Execution) -> Execution:
     dispatcher = "alltoall" if one.dispatcher in FLEX else one.dispatcher
     return replace(one, dispatcher=dispatcher, overlaps=one.overlaps - {"ep"})
-
-
-def recompute_sets(model: Model, axes: Axes) -> tuple[Recompute, ...]:
-    """The recompute sets of the space."""
-    return axes.recompute if axes.recompute is not None else recompute_choices(model)
-
-
-def executions(model: Model, axes: Axes) -> tuple[Execution, ...]:
-    """The distinct executions of the space: every combination of flags with every recompute set."""
-    sets = recompute_sets(model, axes)
-    return tuple(
-        replace(one.execution, recompute=recompute) for one in combinations_of(axes) for recompute in sets
-    )
 
 
 def differs(candidate: Candidate, axes: Axes, rows: LayoutTable) -> Bools:

@@ -10,10 +10,10 @@ import numpy as np
 
 from meshwright.cost.memory import MemoryTable
 from meshwright.cost.question import Question
-from meshwright.job.spec import Execution, Recompute
+from meshwright.job.spec import Execution
 from meshwright.layout.rules import legal_mask
 from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
-from meshwright.planner.flags import FULL, Candidate, combinations_of, differs, is_lighter, recompute_sets
+from meshwright.planner.flags import FULL, Candidate, Saving, combinations_of, differs, savings_of
 from meshwright.planner.guide.rows import sequence_rows
 from meshwright.planner.pricing import Piece, Pricer
 from meshwright.planner.ranking import Known, rank
@@ -40,8 +40,8 @@ class Found:
     fitting    scored layouts that may fit
     reasons    why layouts were refused: {rule: how many}
     excluded   {bound: how many}: memory (state and least activations are over the card), time (slower
-               than `keep` times the fastest even without recompute), recompute (slower than the same
-               layout with less recompute, which fits with room)
+               than `keep` times the fastest even without recompute), saving (slower than the same layout
+               with less recompute or offload, which fits with room)
     partial    the search was interrupted: what it had found until then
     """
 
@@ -106,13 +106,13 @@ def search(
     """
     space = geometries(question, axes)
     pricer = Pricer(question, space)
-    sets = recompute_sets(question.model, axes)
+    savings = savings_of(question.model, axes)
     flags = combinations_of(axes)
     tally = _Tally(
         keep=space_table()["keep"]["value"] if keep is None else keep,
         usable=question.cluster.gpu.usable_memory,
     )
-    whole = len(space) * len(flags) * len(sets)
+    whole = len(space) * len(flags) * len(savings)
 
     def step(rows: int) -> None:
         tally.done += rows
@@ -122,7 +122,7 @@ def search(
     partial = False
     try:
         for start in range(0, len(flags), TOGETHER):
-            _search_flags(axes, pricer, flags[start : start + TOGETHER], sets, tally, step)
+            _search_flags(axes, pricer, flags[start : start + TOGETHER], savings, tally, step)
     except KeyboardInterrupt:
         if not tally.pieces:
             raise
@@ -131,31 +131,32 @@ def search(
 
 
 def _search_flags(
-    axes: Axes, pricer: Pricer, flags: Sequence[Candidate], sets: Sequence[Recompute], tally: _Tally,
+    axes: Axes, pricer: Pricer, flags: Sequence[Candidate], savings: Sequence[Saving], tally: _Tally,
     step: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Every geometry under some combinations of flags and each recompute set.
+    """Every geometry under some combinations of flags and each saving.
 
     Rows are numbered as in `Pricer.pieces`: G geometries under F combinations are F*G rows.
     """
     space = pricer.space
     worth = np.stack([differs(one, axes, space.table) for one in flags]).ravel()  # [F*G]
-    candidates = [tuple(replace(one.execution, recompute=again) for one in flags) for again in sets]
+    candidates = [tuple(saving.applied(one.execution) for one in flags) for saving in savings]
     legal = [_legal(pricer, executions, worth, tally) for executions in candidates]
     reach = np.any(legal, axis=0)
     tally.legal += int(np.sum(legal))
-    if len(sets) > 1:
-        lightest = tuple(replace(one.execution, recompute=FULL) for one in flags)
+    if len(savings) > 1:
+        least = Saving(recompute=FULL, offload=savings[-1].offload)
+        lightest = tuple(least.applied(one.execution) for one in flags)
         possible = _within_memory(pricer, reach, lightest, tally)
         tally.excluded["memory"] += int(np.sum([mask & ~possible for mask in legal]))
         reach &= possible
     bounds = Bounds(keep=tally.keep, times=np.zeros(len(worth)), roomy={})
-    for number, (executions, mask, again) in enumerate(zip(candidates, legal, sets, strict=True)):
-        if number == 0 and len(sets) > 1 and again.granularity == "none":
+    for number, (executions, mask, saving) in enumerate(zip(candidates, legal, savings, strict=True)):
+        if number == 0 and len(savings) > 1 and saving.recompute.granularity == "none":
             for piece in pricer.pieces(np.flatnonzero(reach), executions):
                 _score_as_bound(piece, mask, bounds, tally, len(space))
         else:
-            rows = bounds.left(np.flatnonzero(reach & mask), again, tally)
+            rows = bounds.left(np.flatnonzero(reach & mask), saving, tally)
             for piece in pricer.pieces(rows, executions):
                 _score(piece, bounds, tally, len(space))
         step(len(worth))
@@ -192,15 +193,15 @@ def _within_memory(pricer: Pricer, reach: Bools, lightest: tuple[Execution, ...]
 class Bounds:
     """What is proven of the rows of a space under some combinations of flags.
 
-    times   [F*G] seconds without recompute, which no recompute set undercuts (0 where unknown)
-    roomy   {recompute set: [F*G] rows that surely fit with it and leave room}
+    times   [F*G] seconds without any saving, which no saving undercuts (0 where unknown)
+    roomy   {saving: [F*G] rows that surely fit with it and leave room}
     """
 
     keep: float
     times: Floats
-    roomy: dict[Recompute, Bools]
+    roomy: dict[Saving, Bools]
 
-    def left(self, rows: Ints, recompute: Recompute, tally: _Tally) -> Ints:
+    def left(self, rows: Ints, saving: Saving, tally: _Tally) -> Ints:
         """The rows that no bound excludes; the others are counted."""
         if np.isinf(self.keep):
             return rows
@@ -209,16 +210,16 @@ class Bounds:
         rows = rows[~slow]
         settled = np.zeros(len(rows), dtype=bool)
         for lighter, roomy in self.roomy.items():
-            if is_lighter(lighter, recompute):
+            if lighter.is_lighter(saving):
                 settled |= roomy[rows]
-        tally.excluded["recompute"] += int(settled.sum())
+        tally.excluded["saving"] += int(settled.sum())
         return rows[~settled]
 
     def learn(self, piece: Piece, used: MemoryTable, usable: float) -> None:
         """Note which rows of a piece surely fit with room."""
-        recompute = piece.table.executions[0].recompute
+        saving = Saving.of(piece.table.executions[0])
         room = space_table()["tie"]["tight"] * usable
-        roomy = self.roomy.setdefault(recompute, np.zeros(len(self.times), dtype=bool))
+        roomy = self.roomy.setdefault(saving, np.zeros(len(self.times), dtype=bool))
         roomy[piece.rows] = (used.peak * (1 + used.band) <= usable) & (used.peak <= room)
 
 
@@ -234,12 +235,12 @@ def _score(piece: Piece, bounds: Bounds, tally: _Tally, size: int) -> None:
 
 
 def _score_as_bound(piece: Piece, legal: Bools, bounds: Bounds, tally: _Tally, size: int) -> None:
-    """Score rows without recompute; their times bound those of every recompute set from below."""
+    """Score rows without any saving; their times bound those of every saving from below."""
     used, seconds = piece.memory(), piece.seconds()
     bounds.times[piece.rows] = seconds
     mine = legal[piece.rows]
     bounds.learn(piece, used, tally.usable)
-    bounds.roomy[piece.table.executions[0].recompute][piece.rows] &= mine
+    bounds.roomy[Saving.of(piece.table.executions[0])][piece.rows] &= mine
     tally.scored += int(mine.sum())
     inside = np.flatnonzero(used.may_fit & mine)
     if len(inside):

@@ -16,10 +16,10 @@ from meshwright.layout.split import default_costs
 from meshwright.layout.table import Ints, LayoutTable, SplitTable
 from meshwright.model.spec import Model
 from meshwright.planner import values
-from meshwright.planner.flags import executions, free_flags, recompute_choices
+from meshwright.planner.flags import free_flags, recompute_choices
 from meshwright.planner.values import Degrees, Range, Values, table
 
-__all__ = ["Axes", "Geometries", "Range", "executions", "free_flags", "geometries", "recompute_choices"]
+__all__ = ["Axes", "Geometries", "Range", "free_flags", "geometries", "recompute_choices"]
 
 Splits = Literal["default", "both"]
 
