@@ -177,30 +177,23 @@ def why_not(
         whole = search(question, axes, progress, practice, keep=float("inf"))
     best = _first(question, whole) if whole.fitting else None
     own = _first(question, mine) if len(mine.table) else None
-    if not mine.fitting:
-        excluded = _memory_words(question, own) if own is not None else refused(question, wanted, axes)
-        return _place(wanted, own, best, whole, excluded=excluded)
-    return _place(wanted, own, best, whole, excluded=())
-
-
-def _place(
-    wanted: Wanted, own: Estimate | None, best: Estimate | None, whole: Found, *, excluded: tuple[str, ...]
-) -> Place:
-    position = slower = None
-    if (
-        own is not None
-        and own.time is not None
-        and best is not None
-        and best.time is not None
-        and not excluded
-    ):
-        step = own.time.step_seconds
-        position = int((whole.step < step * (1 - 1e-9)).sum()) + 1
-        slower = step / best.time.step_seconds - 1
+    if mine.fitting:
+        position = int((whole.step < float(mine.step[0]) * (1 - 1e-9)).sum()) + 1
+        slower = seconds_of(own) / seconds_of(best) - 1
+        return Place(
+            wanted=wanted, estimate=own, best=best, excluded=(), position=position, of=whole.fitting,
+            slower=slower, terms=difference(own, best),
+        )  # fmt: skip
+    excluded = _memory_words(question, own) if own is not None else refused(question, wanted, axes)
     return Place(
-        wanted=wanted, estimate=own, best=best, excluded=excluded, position=position, of=whole.fitting,
-        slower=slower, terms=difference(own, best),
+        wanted=wanted, estimate=own, best=best, excluded=excluded, position=None, of=whole.fitting,
+        slower=None, terms=difference(own, best),
     )  # fmt: skip
+
+
+def seconds_of(estimate: Estimate | None) -> float:
+    """Step time of an estimate that has one; nan where it has none."""
+    return float("nan") if estimate is None or estimate.time is None else estimate.time.step_seconds
 
 
 def difference(one: Estimate | None, other: Estimate | None) -> tuple[tuple[str, float], ...]:

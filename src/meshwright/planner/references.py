@@ -13,7 +13,7 @@ from meshwright.model.parameters import count_parameters
 from meshwright.planner.answer import Estimate, estimates
 from meshwright.planner.guide import GuideQuestion
 from meshwright.planner.guide.start import working_layout
-from meshwright.planner.place import Wanted, refused
+from meshwright.planner.place import Wanted, refused, seconds_of
 from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes
 
@@ -62,18 +62,23 @@ class Reference:
         )
 
 
-def references(question: Question, axes: Axes, found: Found, names: Sequence[str]) -> tuple[Reference, ...]:
+def references(
+    question: Question, axes: Axes, found: Found, names: Sequence[str], best: Estimate | None = None
+) -> tuple[Reference, ...]:
     """The guide's choice, and that of the nearest recipe of the model (none where there is no recipe).
 
     names  every name of the model
+    best   the plan to compare with; the first of the found layouts where it is not given
     """
+    if best is None and found.fitting:
+        best = estimates(question, found.table.rows(slice(0, 1)))[0]
     given = [_guide(question)]
     near = precedents(
         names, question.cluster.gpu, question.job.task, question.cluster.world,
         precision=question.job.precision, count=1,
     )  # fmt: skip
     given += [("recipe", _layout_of(recipe), f"{recipe.recipe}, {recipe}") for recipe in near]
-    return tuple(_priced(question, axes, found, *one) for one in given)
+    return tuple(_priced(question, axes, best, *one) for one in given)
 
 
 def _guide(question: Question) -> tuple[str, Layout, str]:
@@ -91,7 +96,9 @@ def _layout_of(recipe: Recipe) -> Layout:
     return Layout(**{name: getattr(recipe, name) for name in names})
 
 
-def _priced(question: Question, axes: Axes, found: Found, who: str, layout: Layout, source: str) -> Reference:
+def _priced(
+    question: Question, axes: Axes, best: Estimate | None, who: str, layout: Layout, source: str
+) -> Reference:
     """The degrees of somebody else under this question; micro-batch, recompute and flags are the best."""
     named = ("tp", "pp", "cp", "ep", "etp") + (("vpp",) if who == "recipe" else ())
     degrees = {name: getattr(layout, name) for name in named}
@@ -106,8 +113,8 @@ def _priced(question: Question, axes: Axes, found: Found, who: str, layout: Layo
     elif not mine.fitting and estimate.memory is not None:
         peak = estimate.memory.peak_bytes / 1024**3
         excluded = (f"does not fit: {peak:.1f} of {estimate.memory.usable_bytes / 1024**3:.1f} GiB",)
-    elif found.fitting:
-        slower = float(mine.step[0] / found.step[0] - 1)
+    elif best is not None:
+        slower = seconds_of(estimate) / seconds_of(best) - 1
     return Reference(
         who=who, layout=layout, source=source, estimate=estimate, excluded=excluded, slower=slower
     )
