@@ -157,6 +157,7 @@ def lines_of(standings: Sequence[Standing], seconds: float) -> list[str]:
         f"{sum(s.outcome == 'refused' for s in barred)} are refused.",
         "",
     ]
+    lines += _why_behind(standings)
     lines += _by_group("kind", standings, lambda s: f"{s.recipe.kind}, {s.recipe.task}")
     lines += _by_group("GPU", standings, lambda s: s.recipe.gpu)
     lines += _by_group("model", standings, lambda s: s.recipe.model)
@@ -185,6 +186,22 @@ def _sentence(kind: str, standings: Sequence[Standing]) -> str:
     good, judged = sum(count[name] for name in GOOD), sum(count.values())
     parts = ", ".join(f"{count[name]} {name}" for name in JUDGED)
     return f"- **{kind}: {good} of {judged} ({good / max(judged, 1):.1%})** ({parts})"
+
+
+def _why_behind(standings: Sequence[Standing]) -> list[str]:
+    """Which terms, and which degrees, put recipes behind."""
+    lines = []
+    for kind in ("perf", "library"):
+        own = [s for s in standings if s.recipe.kind == kind and s.outcome == "behind"]
+        terms = Counter(s.why.split(" ")[0] for s in own if s.why)
+        deep = sum(s.recipe.tp >= 4 for s in own)
+        said = ", ".join(f"{name} {count}" for name, count in terms.most_common())
+        lines.append(
+            f"- {kind}, behind: largest term that is worse than in the fastest layout: {said or 'none'}; "
+            f"{deep} of {len(own)} have TP of 4 or more, {sum(s.recipe.mbs == 1 for s in own)} a "
+            f"micro-batch of 1, {sum(not s.recipe.fsdp for s in own)} no FSDP."
+        )
+    return [*lines, ""]
 
 
 def _by_group(title: str, standings: Sequence[Standing], key: Callable[[Standing], str]) -> list[str]:

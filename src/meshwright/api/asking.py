@@ -12,7 +12,17 @@ from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption, default_job
 from meshwright.job.precedents import precedents
-from meshwright.job.spec import Execution, Framework, GradDtype, Optimizer, Precision, Recompute, Stack, Task
+from meshwright.job.spec import (
+    Execution,
+    Framework,
+    GradDtype,
+    Optimizer,
+    Precision,
+    Recompute,
+    Stack,
+    Task,
+    positive,
+)
 from meshwright.job.stacks import default_execution, execution_source
 from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout
@@ -70,7 +80,12 @@ class Asked:
 def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
     """Turn words into a question; raises QuestionError where they make no sense."""
     described = load_model(model, options.model_changes) if isinstance(model, str) else model
+    if not isinstance(gpus, str | Cluster):
+        raise QuestionError("say which GPUs, for example 64xH100")
     cluster = parse_cluster(gpus) if isinstance(gpus, str) else gpus
+    for what, value in (("sequence length", options.seq_length), ("global batch", options.global_batch)):
+        if value is not None:
+            positive(what, value)
     job, assumed = default_job(
         names_of(described), cluster.gpu, cluster.world,
         task=options.task, precision=options.precision, max_position=described.max_position,

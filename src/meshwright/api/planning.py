@@ -179,6 +179,15 @@ def _refused(asked: Asked, layout: Layout, findings: tuple[Finding, ...], axes: 
 
 def estimate_again(data: Mapping[str, object]) -> Estimate:
     """The estimate of an answer's own JSON: the same layout, flags and question, and so the same numbers."""
+    try:
+        return _again(data)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise QuestionError(
+            f"the JSON is not an answer as `plan --json` writes it: {type(error).__name__} {str(error)[:120]}"
+        ) from None
+
+
+def _again(data: Mapping[str, object]) -> Estimate:
     question, layout, execution, pipeline = read_again(data)
     asked = Asked(question=question, execution=execution, assumptions=())
     findings = _findings(asked, layout, execution, pipeline.string() if pipeline is not None else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -55,6 +56,9 @@ INTERNAL = 70
 
 def main() -> None:
     """Entry point: errors meant for people become one line and their exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a sign shows another
+            stream.reconfigure(errors="replace")
     try:
         app()
     except MeshwrightError as error:
@@ -64,6 +68,14 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except RecursionError:
+        typer.echo("error: the input is nested too deeply", err=True)
+        sys.exit(2)
+    except OSError as error:
+        typer.echo(
+            f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True
+        )
+        sys.exit(2)
     except Exception as error:
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise

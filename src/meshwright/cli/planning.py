@@ -61,7 +61,7 @@ def plan(
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
-    """The best ways to divide the training of MODEL over some GPUs, fastest first.
+    """The best ways to divide the training of MODEL over some GPUs, best first.
 
     With several GPU counts (64,128,256xH100, or autoxH100), prices or sequence lengths: one row each.
     """
@@ -186,11 +186,16 @@ def estimate(
     """Memory and time of one layout, term by term."""
     import meshwright as mw
     from meshwright.cli.reading import read_answer, read_cluster, read_options
+    from meshwright.errors import QuestionError
 
     if batch:
         _batch(batch, settings, out)
         return
     if source:
+        if model or gpus or said:
+            raise QuestionError(
+                "--from takes everything from the answer; leave out MODEL, --gpus and the rest"
+            )
         answer = mw.estimate_again(read_answer(source))
     else:
         answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))

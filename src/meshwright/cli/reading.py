@@ -25,6 +25,7 @@ FLAGS = (
     "capacity_factor", "cross_entropy_fusion",
 )  # fmt: skip
 CHANGES = ("num_layers", "mtp_num_layers", "max_position", "vocab_size")
+LARGEST_DEGREE = 10**6
 MOST_JSON = 20_000_000
 
 
@@ -56,6 +57,8 @@ def degrees(name: str, text: str) -> tuple[int, ...]:
             raise QuestionError(
                 f"--{name} {text[:60]}: a degree is a whole number of at least 1 (or a list: 1,2,4)"
             )
+        if value > LARGEST_DEGREE:
+            raise QuestionError(f"--{name} {text[:40]}: no degree is above {LARGEST_DEGREE:,}")
         values.append(value)
     return tuple(values)
 

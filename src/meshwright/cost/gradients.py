@@ -21,10 +21,14 @@ from meshwright.layout.table import Bools, Floats, LayoutTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageParameters:
-    """Parameters of each scored stage on one rank: of the attention grid, of the experts. [N, D]"""
+    """Parameters of each scored stage on one rank: of the attention grid, of the experts. [N, D]
+
+    blocks  how many blocks hold them: sharded weights are gathered block by block
+    """
 
     dense: Floats
     expert: Floats
+    blocks: Floats
 
 
 def stage_parameters(question: Question, keys: Keys, held: Floats) -> StageParameters:
@@ -34,7 +38,7 @@ def stage_parameters(question: Question, keys: Keys, held: Floats) -> StageParam
         np.asarray(np.einsum("ndk,nk->nd", held, p[keys.of_row].astype(float)))
         for p in (per_block.dense, per_block.expert)
     )
-    return StageParameters(dense=dense, expert=expert)
+    return StageParameters(dense=dense, expert=expert, blocks=np.maximum(held.sum(axis=2), 1.0))
 
 
 def flags(table: LayoutTable, read) -> Bools:  # type: ignore[no-untyped-def]
@@ -45,11 +49,25 @@ def flags(table: LayoutTable, read) -> Bools:  # type: ignore[no-untyped-def]
 def exchange_seconds(
     table: LayoutTable, network: Network, own: StageParameters, width: float, kind: str
 ) -> Floats:
-    """One reduce-scatter (or all-gather) of a stage's parameters at `width` bytes each. [N, D]"""
-    dense_group = network.group((table.dp * table.cp)[:, None], table.tp[:, None])
-    expert_group = network.group(table.edp[:, None], (table.ep * table.etp)[:, None])
-    expert = network.gather(expert_group, np.maximum(width * own.expert, 1.0), kind)
-    return np.asarray(network.gather(dense_group, width * own.dense, kind) + expert * (own.expert > 0))
+    """One reduce-scatter (or all-gather) of a stage's parameters at `width` bytes each. [N, D]
+
+    With several instances of the sharding each shards by itself, and what is scattered is then reduced
+    across them.
+    """
+    instances = table.flag([e.optimizer_instances for e in table.executions]).astype(float)
+    total = np.zeros_like(own.dense)
+    for size, stride, parameters in (
+        (table.dp * table.cp, table.tp, own.dense),
+        (table.edp, table.ep * table.etp, own.expert),
+    ):
+        inner = np.maximum(size / instances, 1.0)
+        message = np.maximum(width * parameters, 1.0)
+        seconds = network.gather(network.group(inner[:, None], stride[:, None]), message, kind)
+        if kind == "reduce_scatter" and (instances > 1).any():
+            outer = network.group((size / inner)[:, None], (stride * inner)[:, None])
+            seconds = seconds + network.all_reduce(outer, message / inner[:, None])
+        total = total + seconds * (parameters > 0)
+    return np.asarray(total)
 
 
 def gradient_width(question: Question) -> float:
@@ -96,13 +114,17 @@ def fsdp_seconds(
 ) -> Floats:
     """Exposed gathers (forward, backward) and gradient scatter of sharded weights, a micro-batch. [N, D]
 
-    Sharding without the weights (optim_grads) gathers once a step, and is charged half.
+    Block by block, beside the compute of the block before; what is hidden still slows that compute, since
+    it takes some of the processors. Sharding without the weights (optim_grads) gathers once a step, and is charged half.
     """
     fsdp = flags(table, lambda e: e.fsdp)[:, None]
     if not fsdp.any():
         return np.zeros_like(stage)
-    gather = exchange_seconds(table, network, own, 2.0, "all_gather")
-    scatter = exchange_seconds(table, network, own, gradient_width(question), "reduce_scatter")
+    block = StageParameters(dense=own.dense / own.blocks, expert=own.expert / own.blocks, blocks=own.blocks)
+    gather = own.blocks * exchange_seconds(table, network, block, 2.0, "all_gather")
+    scatter = own.blocks * exchange_seconds(
+        table, network, block, gradient_width(question), "reduce_scatter"
+    )
     passes = table.flag([_gathers(e) for e in table.executions]).astype(float)[:, None]
     form = network.table["overlap"]["fsdp"]
     seconds = passes * gather + (0.0 if question.job.task == "lora" else 1.0) * scatter

@@ -106,6 +106,11 @@ def plan_of(
     options |= sources.job_options(job)
     options |= sources.execution_options(execution, model)
     options |= sources.layout_options(layout)
+    options |= {"hidden_dropout": job.hidden_dropout, "attention_dropout": job.attention_dropout}
+    if layout.tp == 1:  # there is nothing to overlap, and the frameworks refuse it
+        options["tp_comm_overlap"] = False
+    if model.is_moe:
+        options["moe_grouped_gemm"] = execution.grouped_gemm
     if not model.is_moe:
         options.pop("expert_tensor_parallel_size", None)
         options.pop("expert_model_parallel_size", None)

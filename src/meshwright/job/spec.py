@@ -225,10 +225,16 @@ def packing_of(pairs: Iterable[Iterable[float]], longest: int) -> tuple[tuple[in
     return tuple((length, share / whole) for length, share in found)
 
 
+LARGEST = 10**9
+"""Far above any count that a training has; keeps absurd input from overflowing."""
+
+
 def positive(what: str, value: int) -> int:
-    """`value`, or a QuestionError when it is not a whole number above 0."""
+    """`value`, or a QuestionError when it is not a whole number from 1 to LARGEST."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise QuestionError(f"{what} is {value!r}; it must be a whole number of at least 1")
+        raise QuestionError(f"{what} is {str(value)[:40]}; it must be a whole number of at least 1")
+    if value > LARGEST:
+        raise QuestionError(f"{what} is {str(value)[:40]}; the largest that makes sense is {LARGEST:,}")
     return value
 
 

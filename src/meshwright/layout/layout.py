@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from meshwright.errors import LayoutError, QuestionError
 
+LARGEST_DEGREE = 10**6
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
 
 
@@ -38,7 +39,9 @@ class Layout:
         for name in DEGREES:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise QuestionError(f"{name} is {value!r}; a degree is a whole number of at least 1")
+                raise QuestionError(f"{name} is {str(value)[:40]}; a degree is a whole number of at least 1")
+            if value > LARGEST_DEGREE:
+                raise QuestionError(f"{name} is {str(value)[:40]}; no degree is above {LARGEST_DEGREE:,}")
 
     @property
     def dense_grid(self) -> int:

@@ -63,7 +63,8 @@ def reasons(found: Found, row: int, question: Question | None = None) -> tuple[s
     question  with it, each comparison says which terms of the step make the difference
     """
     table, here = found.table, float(found.step[row])
-    near = list(_neighbours(found, row))
+    usable = question.cluster.gpu.usable_memory if question is not None else float("inf")
+    near = list(_neighbours(found, row, usable))
     rows = np.array([row, *(other for _, _, _, other in near)], dtype=np.int64)
     terms = _terms(question, table.rows(rows)) if question is not None else None
     words = []
@@ -74,22 +75,24 @@ def reasons(found: Found, row: int, question: Question | None = None) -> tuple[s
     return tuple(words)
 
 
-def _neighbours(found: Found, row: int) -> Iterator[tuple[str, object, object, int]]:
+def _neighbours(found: Found, row: int, usable: float) -> Iterator[tuple[str, object, object, int]]:
     """For each degree the next smaller and larger value that fits, and the other choice of sharding.
 
-    (name, value, other value, the best row that has it)
+    (name, value, other value, the best row that has it); layouts expected over the card do not count
     """
     table = found.table
+    inside = found.peak <= max(usable, float(found.peak[row]))
     for name in DEGREES:
         column = np.asarray(getattr(table, name))
         value = int(column[row])
-        for other in _beside(np.unique(column), value):
-            yield name, value, other, _best(found, column == other)
+        for other in _beside(np.unique(column[inside]), value):
+            yield name, value, other, _best(found, inside & (column == other))
     sharded = np.array([e.fsdp for e in table.executions])[table.execution]
-    if (sharded != sharded[row]).any():
+    mine = bool(sharded[row])
+    apart = inside & (sharded != mine)
+    if apart.any():
         names = {True: "on", False: "off"}
-        mine = bool(sharded[row])
-        yield "fsdp", names[mine], names[not mine], _best(found, sharded != mine)
+        yield "fsdp", names[mine], names[not mine], _best(found, apart)
 
 
 def _best(found: Found, mask: Bools) -> int:

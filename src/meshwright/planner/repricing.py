@@ -31,6 +31,9 @@ def shown_rows(
     rows = np.arange(min(most, len(found.table))) if variants else _first_of_each(found, most)
     if not found.fitting or not len(rows):
         return rows[:top], 0
+    inside = found.peak[rows] <= question.cluster.gpu.usable_memory
+    if inside.any():
+        rows = rows[inside]
     table = found.table.rows(rows)
     step = simulated_step(question, table).step
     order, ties = rank(

@@ -23,7 +23,9 @@ def plans_screen(answer: Plans) -> RenderableType:
     """Ranked plans in one table, then the best one whole."""
     best = answer.best
     if best is None:
-        return Text("No layout is legal for this model, these GPUs and this batch.", style="red")
+        head = Text("No layout is legal for this model, these GPUs and this batch.", style="red")
+        why = [f"{rule}: refuses {count:,} layouts" for rule, count in answer.refused.items()]
+        return Group(head, *_listed("Rules that refuse (`meshwright explain RULE`)", why))
     parts: list[RenderableType] = [_heading(best), _ranking(answer), _searched(answer)]
     parts += _listed("What others would have chosen", [str(one["text"]) for one in answer.references])
     parts += _listed("What to change", answer.advice)
@@ -39,7 +41,8 @@ def fit_screen(answer: Plans) -> RenderableType:
         return Text("No number of GPUs that was tried holds this model with this batch.", style="red")
     name = best.question.cluster.gpu.name
     head = Text(
-        f"Fewest GPUs that train {best.question.model.name}: {answer.min_gpus_fitting} x {name}\n",
+        f"Fewest GPUs that train {best.question.model.name}: {answer.min_gpus_fitting} x {name}\n"
+        "(with the upper end of the memory band inside the card)\n",
         style="bold",
     )
     return Group(head, plans_screen(answer))
@@ -109,7 +112,10 @@ def _ranking(answer: Plans) -> Table:
             f"{number}{'=' if plan.tied else ''}",
             layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else ""),
             _recompute_words(plan.execution.recompute),
-            Text(gib(memory.peak_bytes), style=VERDICTS[memory.verdict]),
+            Text(
+                gib(memory.peak_bytes) + ("~" if memory.verdict == "tight" else ""),
+                style=VERDICTS[memory.verdict],
+            ),
             seconds(timed.step_seconds),
             f"{timed.model_tflops_per_gpu:.0f}",
         )
@@ -123,13 +129,18 @@ def _recompute_words(recompute: Recompute) -> str:
 
 def _searched(answer: Plans) -> Text:
     words = (
-        f"\n{answer.searched:,} layouts searched, {answer.valid:,} legal, {answer.fitting:,} fit "
-        f"({answer.seconds:.2f} s)."
+        f"\n{answer.searched:,} layouts searched ({answer.seconds:.2f} s): {answer.scored:,} priced, "
+        f"the others excluded by a rule or a proven bound; {answer.fitting:,} of the priced fit."
     )
     if answer.ties > 1:
-        words += f" {answer.ties} are tied (=): too close to tell apart."
+        words += (
+            f" {answer.ties} are tied with the fastest (=): too close to tell apart, so ordered by headroom, "
+            "fewer moving parts and published practice."
+        )
     if not answer.fitting:
         words += " None fits: shown is the legal layout that needs least memory."
+    elif any(plan.memory is not None and plan.memory.verdict == "tight" for plan in answer.plans):
+        words += " ~: tight, the band of its memory reaches beyond the card."
     return Text(words, style="dim")
 
 

@@ -122,7 +122,7 @@ NARROW = Rule(
     enforced_by=ADVICE,
     effect="advises",
     source=f"{RECOMPUTE}; {GUIDE}",
-    holds=lambda v: v.get("recompute_granularity") != "full",
+    holds=lambda v: v.get("recompute_granularity") != "full" or v.get("recompute_method") == "block",
     message="full recompute costs about 30 % of the speed",
     fix=lambda v: f"try --recompute-granularity selective --recompute-modules {narrow_modules(v)} first",
     breaks=given(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1),
