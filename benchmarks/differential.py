@@ -53,6 +53,8 @@ class Judgement:
 
 LATER = {
     "topk-within-experts": "the router chooses at the first forward pass, which is not run here",
+    "mtp-uniform-recompute": "the MTP module asserts it when it runs, and none is run here",
+    "fp8-sequence-multiple": "fp8 kernels refuse the shape, and none is run here",
     "mlp-recompute-needs-no-bias": "the backward pass calls itself, and none is run here",
     "a2a-divides-heads": "Transformer Engine's attention divides the heads, and a stand-in is in its place",
 }
@@ -175,7 +177,8 @@ def draw_split(dice: random.Random, options: Options) -> Options:
 def draw_layout(dice: random.Random, options: Options, stages: int) -> str:
     """A layout string that is mostly right."""
     layers = max(options["num_layers"] + mostly(dice, 0, dice.choice((1, -1)), 0.92), 0)
-    bounds = [0, *sorted(dice.randint(0, layers) for _ in range(stages - 1)), layers]
+    least = min(layers, 1 if options.get("num_moe_experts") else 0)  # rank 0 is where experts are run
+    bounds = [0, *sorted(dice.randint(least, layers) for _ in range(stages - 1)), layers]
     chunks = ["t" * (stop - start) for start, stop in itertools.pairwise(bounds)]
     chunks[0] = "E" + chunks[0]
     chunks[mostly(dice, -1, len(chunks) // 2, 0.8)] += "m" * (options.get("mtp_num_layers") or 0)
