@@ -83,3 +83,21 @@ def test_fit_names_a_number_of_gpus_that_fits_and_no_smaller_one_does():
     assert fewest > 1
     smaller = mw.plan("llama3-8b", f"{fewest // 2}xH100", Options(seq_length=4096, global_batch=64))
     assert all(plan.memory.verdict != "fits" for plan in smaller.plans)
+
+
+def test_a_learned_calibration_is_used_said_and_travels_in_the_json(tmp_path, monkeypatch):
+    from meshwright.verify.profile import learned
+
+    plain = mw.estimate("llama3-8b", "8xH100", Options(tp=2))
+    base = plain.question.calibration
+    own = learned.Learned  # the class that a calibration file is read into
+    assert own is not None
+    twice = type(base)(
+        factors={**base.factors, "all": 2.0}, time_band=base.time_band, memory_band=base.memory_band,
+        source="calibrated with 3 runs",
+    )  # fmt: skip
+    monkeypatch.setattr("meshwright.api.asking.calibration_for", lambda gpu: twice)
+    slow = mw.estimate("llama3-8b", "8xH100", Options(tp=2))
+    assert slow.time.step_seconds == pytest.approx(2 * plain.time.step_seconds)
+    again = mw.estimate_again(json.loads(json.dumps(slow.as_dict())))
+    assert again.time == slow.time

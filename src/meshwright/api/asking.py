@@ -29,6 +29,7 @@ from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model.load import load_model
 from meshwright.model.spec import Model
 from meshwright.planner.space import Axes, Range, free_flags
+from meshwright.verify.profile.learned import calibration_for, load_learned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,15 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         name: value for name, value in options.execution.items() if not isinstance(value, tuple)
     }
     execution = replace(execution, **single)
-    question = Question(model=described, cluster=cluster, job=job, stack=stack)
+    learned = load_learned(cluster.gpu.name)
+    question = Question(
+        model=described, cluster=cluster, job=job, stack=stack, calibration=calibration_for(cluster.gpu.name)
+    )
+    if learned is not None:
+        note = Assumption(
+            option="calibration", value=question.calibration.source, source="meshwright calibrate"
+        )
+        assumed = (*assumed, note)
     return Asked(question=question, execution=execution, assumptions=(*assumed, *flags))
 
 

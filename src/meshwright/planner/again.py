@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.cluster.spec import Cluster, Gpu
+from meshwright.cost.calibration import Calibration, default_calibration
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.spec import Execution, Job, Recompute, Stack
@@ -52,9 +53,14 @@ def question_from(data: Mapping[str, Any]) -> Question:
         gpu=Gpu(**gpu), nodes=row["nodes"], gpus_per_node=row["gpus_per_node"],
         nvlink_domain=row["nvlink_domain"], network=row["network_gbps"] * 1e9 / 8,
     )  # fmt: skip
+    learned = data.get("calibration")
+    calibration = default_calibration()
+    if learned:
+        calibration = Calibration(**{**learned, "time_band": tuple(learned["time_band"])})
     return Question(
-        model=from_dict(data["model"]["description"]), cluster=cluster, job=Job(**job), stack=stack
-    )
+        model=from_dict(data["model"]["description"]), cluster=cluster, job=Job(**job), stack=stack,
+        calibration=calibration,
+    )  # fmt: skip
 
 
 def one_row(

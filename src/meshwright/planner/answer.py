@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.cost.calibration import default_calibration
 from meshwright.cost.memory import MemoryTable, memory
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
@@ -130,6 +131,7 @@ class Estimate:
             "binding": list(self.binding),
             "reasons": list(self.reasons),
             "tied": self.tied,
+            "calibration": calibration_dict(self.question),
         }
 
 
@@ -174,6 +176,16 @@ def job_dict(question: Question) -> dict[str, Any]:
         "framework": stack.framework,
         "framework_version": stack.framework_version,
     }
+
+
+def calibration_dict(question: Question) -> dict[str, Any] | None:
+    """A calibration that was learned from own runs, whole; None for the one that ships."""
+    own = question.calibration
+    if own == default_calibration():
+        return None
+    return {item.name: getattr(own, item.name) for item in fields(own)} | {
+        "factors": dict(own.factors), "measured": dict(own.measured),
+    }  # fmt: skip
 
 
 def execution_dict(execution: Execution, pipeline_layout: str) -> dict[str, Any]:
