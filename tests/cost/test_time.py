@@ -328,3 +328,20 @@ def test_observations_that_are_none_are_refused():
 def test_gpus_without_measured_tables_have_a_wider_band():
     measured, inherited = (times("llama-3-8b", f"8x{gpu}", Layout()).band for gpu in ("H100", "H20"))
     assert inherited == pytest.approx(1.5 * measured)
+
+
+def test_sharding_inside_each_node_spares_the_network():
+    def dp(instances: int) -> float:
+        flags = Execution(fsdp=True, optimizer_instances=instances)
+        timed = times("llama-3-8b", "1024xH100", Layout(), batch=8192, execution=flags)
+        return float(timed.terms["dp"][0])
+
+    assert dp(128) < 0.8 * dp(1)
+
+
+def test_weights_sharded_over_more_gpus_are_gathered_in_smaller_messages():
+    def share(gpus: int) -> float:
+        timed = times("llama-3-70b", f"{gpus}xH100", Layout(), batch=2 * gpus, execution=Execution(fsdp=True))
+        return float(timed.terms["dp"][0] / timed.step[0])
+
+    assert share(2048) > 1.2 * share(64)

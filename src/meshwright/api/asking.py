@@ -84,7 +84,7 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
     if not isinstance(gpus, str | Cluster):
         raise QuestionError("say which GPUs, for example 64xH100")
     cluster = parse_cluster(gpus) if isinstance(gpus, str) else gpus
-    for what, value in (("sequence length", options.seq_length), ("global batch", options.global_batch)):
+    for what, value in (("sequence length", options.seq_length), ("global batch size", options.global_batch)):
         if value is not None:
             positive(what, value)
     job, assumed = default_job(

@@ -5,6 +5,7 @@ All arrays are [N], or [N, D] with one column a scored stage.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,25 +50,37 @@ def flags(table: LayoutTable, read) -> Bools:  # type: ignore[no-untyped-def]
 def exchange_seconds(
     table: LayoutTable, network: Network, own: StageParameters, width: float, kind: str
 ) -> Floats:
-    """One reduce-scatter (or all-gather) of a stage's parameters at `width` bytes each. [N, D]
+    """One reduce-scatter (or all-gather) of a stage's parameters at `width` bytes each. [N, D]"""
+    total = np.zeros_like(own.dense)
+    for inner, stride, _, parameters in _grids(table, own):
+        message = np.maximum(width * parameters, 1.0)
+        total = total + network.gather(network.group(inner, stride), message, kind) * (parameters > 0)
+    return np.asarray(total)
 
-    With several instances of the sharding each shards by itself, and what is scattered is then reduced
-    across them.
+
+def across_seconds(table: LayoutTable, network: Network, own: StageParameters, width: float) -> Floats:
+    """All-reduce of each rank's shard across the instances of the sharding; 0 where there is one. [N, D]"""
+    total = np.zeros_like(own.dense)
+    for inner, stride, outer, parameters in _grids(table, own):
+        if (outer > 1).any():
+            message = np.maximum(width * parameters / inner, 1.0)
+            found = network.all_reduce(network.group(outer, stride * inner), message)
+            total = total + found * (parameters > 0)
+    return total
+
+
+def _grids(table: LayoutTable, own: StageParameters) -> Iterator[tuple[Floats, Floats, Floats, Floats]]:
+    """Ranks that share a state, their stride, instances of the sharding, and parameters of a rank.
+
+    [N, 1], [N, 1], [N, 1], [N, D]: of the attention grid, then of the experts.
     """
     instances = table.flag([e.optimizer_instances for e in table.executions]).astype(float)
-    total = np.zeros_like(own.dense)
     for size, stride, parameters in (
         (table.dp * table.cp, table.tp, own.dense),
         (table.edp, table.ep * table.etp, own.expert),
     ):
-        inner = np.maximum(size / instances, 1.0)
-        message = np.maximum(width * parameters, 1.0)
-        seconds = network.gather(network.group(inner[:, None], stride[:, None]), message, kind)
-        if kind == "reduce_scatter" and (instances > 1).any():
-            outer = network.group((size / inner)[:, None], (stride * inner)[:, None])
-            seconds = seconds + network.all_reduce(outer, message / inner[:, None])
-        total = total + seconds * (parameters > 0)
-    return np.asarray(total)
+        outer = np.minimum(instances, size)
+        yield (size / outer)[:, None], stride.astype(float)[:, None], outer[:, None], parameters
 
 
 def gradient_width(question: Question) -> float:
@@ -85,16 +98,22 @@ def gradient_seconds(
 ) -> Floats:
     """Exposed gradient reduction and parameter gather of a step. [N]
 
+    FSDP does both beside every micro-batch; what is left is the reduction across its instances.
+
     forward, backward  [N, D] seconds of one micro-batch on each stage, which can hide them: the last
                        micro-batch's backward the reduction, the first one's forward the gather. An
                        interleaved schedule is done with a chunk a round of pp micro-batches earlier
     """
     if question.job.task == "lora":
         return np.zeros(len(table))
-    reduce = exchange_seconds(table, network, own, gradient_width(question), "reduce_scatter")
+    fsdp = flags(table, lambda e: e.fsdp)[:, None]
+    width = gradient_width(question)
+    scatter = exchange_seconds(table, network, own, width, "reduce_scatter")
     gather = exchange_seconds(table, network, own, 2.0, "all_gather")
+    reduce = np.where(fsdp, 0.0, scatter) + across_seconds(table, network, own, width)
     sharded = flags(table, lambda e: e.distributed_optimizer)[:, None]
-    both_ways = np.where(sharded, gather, reduce)  # an all-reduce is a scatter and a gather
+    both_ways = np.where(sharded, gather, scatter)  # an all-reduce is a scatter and a gather
+    both_ways = np.where(fsdp, 0.0, both_ways)
     rounds = np.where(table.vpp > 1, np.minimum(table.pp, table.num_microbatches) * (1 - 1 / table.vpp), 1.0)
     window = np.maximum(rounds, 1.0)[:, None]
     form = network.table["overlap"]["dp"]
@@ -105,8 +124,7 @@ def gradient_seconds(
     ]
     overlapped = flags(table, lambda e: "dp" in e.overlaps)[:, None]
     seconds = np.where(overlapped, exposed[0] + exposed[1], reduce + both_ways).max(axis=1)
-    fsdp = flags(table, lambda e: e.fsdp)
-    return np.where(fsdp, 0.0, seconds) * question.calibration.factor("dp")
+    return np.asarray(seconds * question.calibration.factor("dp"))
 
 
 def fsdp_seconds(
@@ -115,16 +133,15 @@ def fsdp_seconds(
     """Exposed gathers (forward, backward) and gradient scatter of sharded weights, a micro-batch. [N, D]
 
     Block by block, beside the compute of the block before; what is hidden still slows that compute, since
-    it takes some of the processors. Sharding without the weights (optim_grads) gathers once a step, and is charged half.
+    it takes some of the processors. Sharding without the weights (optim_grads) gathers once a step, and is
+    charged half.
     """
     fsdp = flags(table, lambda e: e.fsdp)[:, None]
     if not fsdp.any():
         return np.zeros_like(stage)
     block = StageParameters(dense=own.dense / own.blocks, expert=own.expert / own.blocks, blocks=own.blocks)
     gather = own.blocks * exchange_seconds(table, network, block, 2.0, "all_gather")
-    scatter = own.blocks * exchange_seconds(
-        table, network, block, gradient_width(question), "reduce_scatter"
-    )
+    scatter = own.blocks * exchange_seconds(table, network, block, gradient_width(question), "reduce_scatter")
     passes = table.flag([_gathers(e) for e in table.executions]).astype(float)[:, None]
     form = network.table["overlap"]["fsdp"]
     seconds = passes * gather + (0.0 if question.job.task == "lora" else 1.0) * scatter
@@ -146,7 +163,7 @@ def optimizer_seconds(question: Question, table: LayoutTable, own: StageParamete
         return np.zeros(len(table))
     form = load_json("meshwright.cost", "kernels.json")["optimizer"]
     sharded = flags(table, lambda e: e.distributed_optimizer or e.fsdp)[:, None]
-    shard = own.dense / (table.dp * table.cp)[:, None] + own.expert / table.edp[:, None]
+    shard = sum(parameters / inner for inner, _, _, parameters in _grids(table, own))
     parameters = np.where(sharded, shard, own.dense + own.expert).max(axis=1)
     bandwidth = question.cluster.gpu.hbm * form["efficiency"]
     away = table.flag([e.optimizer_offload for e in table.executions]).astype(float)
