@@ -61,7 +61,7 @@ def rank(
         (step[rows] / best - 1) / form["value"]
         + form["part"] * parts
         + form["practice"] * from_practice(near, practice)
-        + (peak[rows] > form["tight"] * usable)
+        + form["full"] * (peak[rows] > form["tight"] * usable)
     )
     order = np.lexsort((step, mark, ~tied, over))
     return order, int(tied.sum())
