@@ -1,8 +1,8 @@
 """The error family: what a person can be told.
 
-    MeshwrightError
-    ├── QuestionError   the question is wrong (bad input, unknown name): exit status 2
-    └── LayoutError     the answer is no (cannot start, does not fit): exit status 1
+MeshwrightError
+├── QuestionError   the question is wrong (bad input, unknown name): exit status 2
+└── LayoutError     the answer is no (cannot start, does not fit): exit status 1
 """
 
 from __future__ import annotations
