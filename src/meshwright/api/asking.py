@@ -11,7 +11,7 @@ from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption, default_job
-from meshwright.job.precedents import precedents
+from meshwright.job.precedents import Recipe, precedents
 from meshwright.job.spec import (
     Execution,
     Framework,
@@ -24,7 +24,7 @@ from meshwright.job.spec import (
     positive,
 )
 from meshwright.job.stacks import default_execution, execution_source
-from meshwright.layout.layout import DEGREES, Layout
+from meshwright.layout.layout import DEGREES
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model.load import load_model
 from meshwright.model.spec import Model
@@ -55,6 +55,8 @@ class Options:
     ep: int | tuple[int, ...] | None = None
     etp: int | tuple[int, ...] | None = None
     mbs: int | tuple[int, ...] | None = None
+    free: tuple[str, ...] = ()
+    """Further execution flags that the search varies: dispatcher, overlaps, ..., or all."""
     bounds: Mapping[str, Range] = field(default_factory=dict)
     """{degree: range} for degrees that are left to the search."""
     sp: bool | None = None
@@ -154,7 +156,7 @@ def _free_flags(asked: Asked, options: Options) -> dict[str, tuple[object, ...]]
     base = asked.execution
     free: dict[str, tuple[object, ...]] = {
         name: tuple(dict.fromkeys((getattr(base, name), *values)))
-        for name, values in free_flags().items()
+        for name, values in free_flags(base, options.free).items()
         if name not in options.execution
     }
     return free | {name: value for name, value in options.execution.items() if isinstance(value, tuple)}
@@ -180,19 +182,15 @@ def _pipeline(model: Model, options: Options, given: Mapping[str, tuple[int, ...
     )
 
 
-def practice(asked: Asked) -> tuple[Layout, ...]:
-    """Layouts that ship for this model on this kind of GPU, at about this number of them."""
+def practice(asked: Asked) -> tuple[Recipe, ...]:
+    """Recipes that ship for this model on this kind of GPU, at about this number of them."""
     question = asked.question
     near = precedents(
         names_of(question.model), question.cluster.gpu, question.job.task, question.cluster.world,
         precision=question.job.precision, count=100,
     )  # fmt: skip
     kind = question.cluster.gpu.name.split("-")[0]
-    return tuple(
-        Layout(tp=row.tp, pp=row.pp, vpp=row.vpp, cp=row.cp, ep=row.ep, etp=row.etp, mbs=row.mbs, sp=row.sp)
-        for row in near
-        if row.gpu == kind and 0.5 <= row.gpus / question.cluster.world <= 2
-    )
+    return tuple(row for row in near if row.gpu == kind and 0.5 <= row.gpus / question.cluster.world <= 2)
 
 
 def names_of(model: Model) -> tuple[str, ...]:

@@ -53,9 +53,11 @@ def plan(
 def _beside(asked: Asked, axes: Axes, found: Found, answer: Plans) -> Plans:
     """What others would have chosen, and what to change about the question."""
     question = asked.question
-    others = references(question, axes, found, names_of(question.model)) if len(found.table) else ()
+    others = (
+        references(question, axes, found, names_of(question.model), answer.best) if len(found.table) else ()
+    )
     told = [{"text": str(one), **one.as_dict(), "estimate": None} for one in others]
-    advised = [*advice(question, axes, found)] if len(found.table) else []
+    advised = [*advice(question, axes, found)]
     best = answer.best
     if not found.fitting and best is not None:
         advised += [_remedy(one) for one in remedies(question, setting_of(best), most=5)]

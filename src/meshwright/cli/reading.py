@@ -38,6 +38,7 @@ def read_options(said: Mapping[str, Any]) -> Options:
     fields |= {name: degrees(name, said[name]) for name in DEGREES if name in said}
     fields["execution"] = {name: said[name] for name in FLAGS if name in said} | _overlaps(said)
     fields["bounds"] = {name: Range(most=said[f"max_{name}"]) for name in DEGREES if f"max_{name}" in said}
+    fields["free"] = tuple(filter(None, said.get("free", "").split(",")))
     fields["recompute"] = _recompute(said)
     fields["model_changes"] = {name: said[name] for name in CHANGES if name in said} | _settings(
         said.get("set", [])
