@@ -7,6 +7,7 @@ from meshwright.layout.rules.view import View
 
 OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
 FP32 = (None, "fp32", "float32", "torch.float32")
+LAYER_WISE_SINCE = "2026-04-15"
 EMERGING = ("muon", "dist_muon", "adaptive_muon", "soap", "lion")
 
 
@@ -111,6 +112,8 @@ def _emerging_fault(v: View) -> str:
         return "FSDP"
     if v.on("fp16"):
         return "fp16"
+    if v.code_date < LAYER_WISE_SINCE and v.on("use_distributed_optimizer"):
+        return "the distributed optimizer (0.18 switches to a layer-wise one)"
     fmt = v.get("ckpt_format")
     return f"the checkpoint format {fmt}" if fmt not in (None, "torch", "torch_dist") else ""
 
