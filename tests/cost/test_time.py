@@ -345,3 +345,18 @@ def test_weights_sharded_over_more_gpus_are_gathered_in_smaller_messages():
         return float(timed.terms["dp"][0] / timed.step[0])
 
     assert share(2048) > 1.2 * share(64)
+
+
+def test_ring_attention_adds_up_its_steps_in_memory_bound_kernels():
+    def memory_bound(comm: str) -> float:
+        flags = Execution(cp_comm=comm)
+        timed = times(
+            "llama-3-8b", "8xH100", Layout(cp=2), calibration=PLAIN, batch=4, execution=flags, seq=8192
+        )
+        return float(timed.terms["memory_bound"][0])
+
+    # 32 layers x 4096 queries of 4096 x ((10 x 1.75 + 6) + 6 x 1.75 x 1.5) bytes
+    moved = 32 * 4096 * (4096 * 23.5 + 10.5 * (4096 + 2048))
+    extra = memory_bound("p2p") - memory_bound("a2a")
+    kernels = 32 * 2 * 3 * 1.75 * 3e-6  # launches
+    assert extra == pytest.approx(moved / (3.35e12 * 0.62) + kernels, rel=0.01)

@@ -76,7 +76,9 @@ class Machine:
         fmt = self.recipe.gemm if quantised else "bf16"
         out = self.kernels.table["wgrad_bytes"][self.question.job.grad_dtype] if wgrad else 2.0
         seconds = gemm_seconds(self.gemm_constants(quantised=quantised), m, n, k, groups, out, apart)
-        return np.asarray(seconds * self.factor("gemm", fmt))
+        # the power limit throttles what a whole job draws: bf16 GEMMs in an fp8 job run at its clock
+        power = fmt if quantised or not self.recipe.quantised else "fp8"
+        return np.asarray(seconds * self.factor("gemm", power))
 
     def gemm_constants(self, *, quantised: bool) -> GemmConstants:
         return self.kernels.gemm(self.recipe.gemm if quantised else "bf16")

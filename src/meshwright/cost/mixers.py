@@ -91,6 +91,7 @@ def _core(
     yield Operation(term="attention", forward=forward, backward=backward, modules=("core_attn",))
     if (x.keys.cp > 1).any():
         yield context_parallel(x, kv_width, heads * dims, forward, backward)
+        yield _ring_sums(x, kv_width, heads * dims)
 
 
 def attended_keys(job: Job, window: int | None = None) -> float:
@@ -127,6 +128,30 @@ def _unfused(
     there = products + (width["forward"] + dropout) * byte * scores
     back = 2.0 * products + (width["backward"] + dropout) * byte * scores
     return np.where(plain, there, forward), np.where(plain, back, backward)
+
+
+def _ring_sums(x: Machine, kv_width: float, q_width: float) -> Operation:
+    """Adding up the partial results of the ring's steps, in memory-bound kernels.
+
+    Forward each step's output (2 bytes) is rescaled into an fp32 sum (read and written), which is cast at
+    the end; backward the gradients of queries, keys and values are added in bf16. A step after the first
+    sees all queries or half of them: three quarters on average.
+    Source: transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py
+    """
+    keys = x.keys
+    share = np.select(
+        [keys.flag(lambda e: e.cp_comm == "p2p"), keys.flag(lambda e: e.cp_comm == "a2a+p2p")],
+        [1.0, 0.5],
+        default=0.0,
+    ) * (keys.cp > 1)
+    steps = 1.0 + 0.75 * (np.asarray(keys.cp, dtype=float) - 1)
+    queries, others = (width * x.tok.full / keys.tp for width in (q_width, kv_width))
+    return x.memory(
+        share * (10.0 * steps + 6.0) * queries,
+        share * 6.0 * steps * (queries + others),
+        launches=share * 3.0 * steps,
+        modules=("core_attn",),
+    )
 
 
 def context_parallel(

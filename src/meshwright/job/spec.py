@@ -232,10 +232,17 @@ LARGEST = 10**9
 def positive(what: str, value: int) -> int:
     """`value`, or a QuestionError when it is not a whole number from 1 to LARGEST."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise QuestionError(f"{what} is {str(value)[:40]}; it must be a whole number of at least 1")
+        raise QuestionError(f"{what} is {shown(value)}; it must be a whole number of at least 1")
     if value > LARGEST:
-        raise QuestionError(f"{what} is {str(value)[:40]}; the largest that makes sense is {LARGEST:,}")
+        raise QuestionError(f"{what} is {shown(value)}; the largest that makes sense is {LARGEST:,}")
     return value
+
+
+def shown(value: object) -> str:
+    """A value in an error, cut to what a line holds (very long integers cannot be written at all)."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a number of more than 40 digits"
+    return str(value)[:40]
 
 
 def fraction(what: str, value: float) -> float:

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 from meshwright.errors import LayoutError, QuestionError
+from meshwright.job.spec import shown
 
 LARGEST_DEGREE = 10**6
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
@@ -39,9 +40,9 @@ class Layout:
         for name in DEGREES:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise QuestionError(f"{name} is {str(value)[:40]}; a degree is a whole number of at least 1")
+                raise QuestionError(f"{name} is {shown(value)}; a degree is a whole number of at least 1")
             if value > LARGEST_DEGREE:
-                raise QuestionError(f"{name} is {str(value)[:40]}; no degree is above {LARGEST_DEGREE:,}")
+                raise QuestionError(f"{name} is {shown(value)}; no degree is above {LARGEST_DEGREE:,}")
 
     @property
     def dense_grid(self) -> int:
