@@ -97,7 +97,7 @@ start() {
         slurmctld -c -f "$CONF"
         slurmd -f "$CONF" -N "$HOST"
     fi
-    wait_for 30 scontrol ping
+    wait_for 60 scontrol ping
     wait_for 30 node_up
     echo "$CONF"
 }

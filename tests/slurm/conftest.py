@@ -1,6 +1,7 @@
 """A real one-node Slurm for the tests that submit to it."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -25,7 +26,8 @@ def missing() -> str:
 
 def free_ports() -> int:
     """A port that is free, and so is the next."""
-    for port in range(26817, 27817, 2):
+    first = 26817 + 2 * random.randrange(400)  # sessions beside this one look elsewhere
+    for port in range(first, first + 1000, 2):
         with socket.socket() as one, socket.socket() as two:
             try:
                 one.bind(("", port))
@@ -41,10 +43,16 @@ def slurm() -> Iterator[dict[str, str]]:
     """The environment in which sbatch reaches a one-node Slurm that is there for the tests alone."""
     if why := missing():
         pytest.skip(why)
-    folder = tempfile.mkdtemp(prefix="slurm-", dir="/tmp")  # a short path: munge's socket has a limit
-    tool = {**os.environ, "ONE_NODE_SLURM": folder, "ONE_NODE_SLURM_PORT": str(free_ports())}
+    folder, tool, started = "", {}, None
+    for _ in range(3):  # a port may be taken between looking and starting
+        folder = tempfile.mkdtemp(prefix="slurm-", dir="/tmp")  # a short path: munge's socket has a limit
+        tool = {**os.environ, "ONE_NODE_SLURM": folder, "ONE_NODE_SLURM_PORT": str(free_ports())}
+        started = subprocess.run([TOOL, "start"], env=tool, capture_output=True, text=True, timeout=180)
+        if started.returncode == 0:
+            break
+        subprocess.run([TOOL, "stop"], env=tool, check=False, timeout=60)
     try:
-        started = subprocess.run([TOOL, "start"], env=tool, capture_output=True, text=True, timeout=90)
+        assert started is not None
         assert started.returncode == 0, started.stderr
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         yield {**clean, "SLURM_CONF": started.stdout.strip()}

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from meshwright.web.pool import Limits, Pool, Reply
+
+
+def run_apart(work):
+    """Run a coroutine in a thread of its own: a browser's event loop may be running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
 
 RANKS = {"tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1}
 
@@ -22,7 +30,7 @@ def run(work: Callable[[Pool], Awaitable[Any]], **limits: Any) -> Any:
         finally:
             await pool.stop()
 
-    return asyncio.run(whole())
+    return run_apart(whole())
 
 
 def ranks(world: int) -> dict[str, Any]:
