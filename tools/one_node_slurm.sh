@@ -10,7 +10,7 @@
 # of a Slurm or munge that the machine has already is read or changed.
 set -euo pipefail
 
-ROOT=${ONE_NODE_SLURM:-/tmp/one-node-slurm}
+ROOT=${ONE_NODE_SLURM:-${TMPDIR:-/tmp}/one-node-slurm} # short: munge limits the length of its socket path
 CONF=$ROOT/slurm.conf
 HOST=$(hostname -s)
 export SLURM_CONF=$CONF

@@ -18,6 +18,7 @@ from meshwright.frameworks.shell.state import State
 from meshwright.frameworks.shell.text import Text
 
 BASH = shutil.which("bash")
+# bash itself is the judge here; where it is missing there is nothing to compare with
 pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash to compare with")
 
 

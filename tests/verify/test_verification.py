@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.errors import LayoutError
 from meshwright.verify.process import EngineError
-from meshwright.verify.verification import Level, Outcome, Verification, timed
+from meshwright.verify.verification import Level, Outcome, Verification, refusal, timed
 
 
 def level(verdict: str) -> Level:
@@ -51,3 +51,9 @@ def test_what_the_engine_refuses_is_a_failure_with_its_words_and_place() -> None
 def test_what_cannot_run_on_cpus_is_skipped() -> None:
     error = EngineError("checkpoint runs on GPUs only", kind="NotImplementedError")
     assert timed(2, "trains-small", lambda: refuse(error)).verdict == "skipped"
+
+
+def test_what_the_engine_itself_does_not_implement_is_a_refusal_and_fails():
+    # Megatron Core: enable_mhc_connections with pipeline_model_parallel_size > 1
+    error = EngineError("enable_mhc_connections does not support this yet", kind="NotImplementedError")
+    assert refusal(error).verdict == "fail"

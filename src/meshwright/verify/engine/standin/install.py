@@ -114,7 +114,10 @@ def triton_in_sight() -> Iterator[None]:
 
 
 def gpu_only(name: str) -> type:
-    """A class of this name that cannot be used here; Megatron Core only needs it to exist."""
+    """A class of this name that cannot be used here; Megatron Core only needs it to exist.
+
+    The words of the error tell the parent that a GPU is missing (`verification.GPUS_ONLY`).
+    """
 
     def refuse(self: Any, *_: Any, **__: Any) -> None:
         raise NotImplementedError(f"{name} runs on GPUs only")
