@@ -2,7 +2,7 @@
 
 A row is read by the same code as `meshwright estimate --batch`. Rows of Megatron-LM's test runs carry their
 arguments in a table of their own, joined here; models that published runs used and the catalog lacks come
-from data/models.json.
+from the package's model/data/beside.json.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from meshwright.errors import MeshwrightError
+from meshwright.facts import load_json
 from meshwright.model.rows import model_from_row
 from meshwright.model.spec import Model
 from meshwright.planner.batch import Run, read_rows, read_run
@@ -27,7 +28,7 @@ ROW_NAMES = {
     "GPT-530B (2205.05198)": "gpt-530b-(2205.05198)",
     "GPT-1T (2205.05198)": "gpt-1t-(2205.05198)",
 }
-"""Names in the rows of models that data/models.json describes."""
+"""Names in the rows of models that the package's model/data/beside.json describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class Measured:
 @cache
 def extra_models() -> Mapping[str, Model]:
     """Models of published runs that are not in the catalog, by the names the rows use."""
-    rows = json.loads((DATA / "models.json").read_text(encoding="utf-8"))["models"]
+    rows = load_json("meshwright.model", "beside.json")["models"]
     models = [model_from_row(row) for row in rows]
     named = {name: model for model in models for name in (model.name, *model.aliases)}
     return named | {alias: named[name] for alias, name in ROW_NAMES.items() if name in named}

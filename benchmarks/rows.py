@@ -8,7 +8,6 @@ the catalog lacks, networks that the `system` column names, and refusals.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from meshwright.cluster.catalog import GBIT
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import MeshwrightError, QuestionError
+from meshwright.facts import load_json
 from meshwright.job.spec import Execution
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
@@ -147,12 +147,12 @@ def _as_built(cluster: Cluster, row: Row) -> Cluster:
 
 @cache
 def _more_models() -> Mapping[str, Mapping[str, object]]:
-    rows = json.loads((DATA / "models.json").read_text(encoding="utf-8"))["models"]
+    rows = load_json("meshwright.model", "beside.json")["models"]
     return {row["name"]: row for row in rows}
 
 
 def model_of(row: Row) -> Model:
-    """The model of a row: a catalog name, one of data/models.json, or the sizes in the row or its notes."""
+    """The model of a row: one that the catalog finds, or the sizes in the row or its notes."""
     name = row.get("model_key") or row["model"]
     depth = re.search(r"proxyL(\d+)$", name)
     name = re.sub(r"-proxyL\d+$", "", name)
