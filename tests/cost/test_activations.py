@@ -137,7 +137,7 @@ def test_uneven_routing_adds_to_the_experts_part_alone(ask):
     """1.5 times the balanced share: half as many more tokens in experts of 768, top 8."""
     layout = Layout(ep=8)
     balanced = activations(ask, model="qwen3-30b-a3b", layout=layout)
-    uneven = activations(ask, model="qwen3-30b-a3b", layout=layout, execution=Execution(imbalance=1.5))
+    uneven = activations(ask, model="qwen3-30b-a3b", layout=layout, execution=Execution(expert_imbalance=1.5))
     row = 2 * 2048 + 2 * 2 * 768 + 2 * 768
     assert uneven - balanced == 48 * 0.5 * 8 * 4096 * row
 

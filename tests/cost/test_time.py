@@ -201,7 +201,7 @@ def test_the_fullest_rank_sets_the_time_of_unbalanced_experts():
             "8xH100",
             Layout(ep=8, mbs=4),
             batch=512,
-            execution=Execution(imbalance=factor, cuda_graphs="full"),
+            execution=Execution(expert_imbalance=factor, cuda_graphs="full"),
         )
         for factor in (1.0, 1.5)
     )

@@ -22,7 +22,7 @@ PLAIN = (
 )  # fmt: skip
 FLAGS = (
     "dispatcher", "cuda_graphs", "distributed_optimizer", "fsdp", "optimizer_offload", "cp_comm",
-    "capacity_factor", "cross_entropy_fusion",
+    "capacity_factor", "cross_entropy_fusion", "expert_imbalance",
 )  # fmt: skip
 CHANGES = ("num_layers", "mtp_num_layers", "max_position", "vocab_size")
 LARGEST_DEGREE = 10**6

@@ -14,7 +14,7 @@ from meshwright.model.spec import Moe
 
 def routed_tokens(x: Machine, moe: Moe) -> Floats:
     """Token copies that the fullest rank's experts take, a micro-batch: balanced, or by the flags. [Q]"""
-    copies = moe.top_k * x.tok.sharded * x.keys.number(lambda e: e.capacity_factor or e.imbalance)
+    copies = moe.top_k * x.tok.sharded * x.keys.expert_load()
     return np.asarray(copies)
 
 
@@ -66,7 +66,7 @@ def copies_sent(ep: Floats, top_k: int) -> Floats:
 def _exchange(x: Machine, moe: Moe, space: int) -> Operation:
     """Dispatch and combine over the EP group: the same bytes forward and backward. Overlap comes later."""
     keys = x.keys
-    token = 2.0 * space * x.tok.sharded * keys.number(lambda e: e.imbalance)
+    token = 2.0 * space * x.tok.sharded * keys.expert_imbalance
     one_way = np.zeros(len(keys))
     for name in sorted({e.dispatcher for e in keys.executions}):
         chosen = keys.flag(lambda e, name=name: e.dispatcher == name)  # type: ignore[misc]

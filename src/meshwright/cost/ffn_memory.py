@@ -54,8 +54,7 @@ def mlp_part(x: Sizes, ffn: float, *, gated: bool) -> Part:
 
 def routed_tokens(x: Sizes, moe: Moe) -> Floats:
     """Rows that a rank's experts work on: each token top_k times, shared evenly times the imbalance. [Q]"""
-    capacity = x.keys.number(lambda e: e.capacity_factor or e.imbalance)
-    return moe.top_k * x.sharded * capacity * x.keys.etp
+    return moe.top_k * x.sharded * x.keys.expert_load() * x.keys.etp
 
 
 def _router(moe: Moe) -> float:

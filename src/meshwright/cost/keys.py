@@ -44,6 +44,16 @@ class Keys:
         values: Floats = np.array([read(e) for e in self.executions], dtype=float)[self.execution]
         return values
 
+    @property
+    def expert_imbalance(self) -> Floats:
+        """Tokens of the fullest expert-parallel rank over the balanced share: at most all of them."""
+        return np.minimum(self.number(lambda e: e.expert_imbalance), self.ep)
+
+    def expert_load(self) -> Floats:
+        """The same after tokens beyond the capacity factor are dropped (or padded up to it)."""
+        capacity = self.number(lambda e: e.capacity_factor or 0.0)
+        return np.asarray(np.where(capacity > 0, capacity, self.expert_imbalance))
+
     def recomputes(self, module: str) -> Bools:
         """Where selective recompute includes `module`."""
         return self.flag(lambda e: e.recompute.granularity == "selective" and module in e.recompute.modules)

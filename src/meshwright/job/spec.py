@@ -138,7 +138,7 @@ class Execution:
     """The experts' GEMMs and activation run as one fused kernel (Transformer Engine's op fuser)."""
     capacity_factor: float | None = None
     """Tokens an expert accepts, as a multiple of the balanced share; None drops nothing."""
-    imbalance: float = 1.0
+    expert_imbalance: float = 1.0
     """Tokens of the fullest expert-parallel rank, as a multiple of the balanced share."""
     grouped_gemm: bool = True
     """The experts of a rank run as grouped GEMMs (`--moe-grouped-gemm`), not one after another."""
@@ -190,9 +190,10 @@ class Execution:
             one_of("offload module", module, OFFLOAD_MODULES)
         positive("the number of distributed-optimizer instances", self.optimizer_instances)
         fraction("the offloaded fraction of the optimizer", self.optimizer_offload)
-        if self.imbalance < 1.0:
+        if not 1.0 <= self.expert_imbalance <= LARGEST:
             raise QuestionError(
-                f"the imbalance factor is {self.imbalance}; the fullest rank has at least 1.0"
+                f"the expert imbalance is {self.expert_imbalance}; the fullest rank gets at least 1.0 times "
+                "its balanced share of the tokens, and at most all of them (ep times)"
             )
 
 
@@ -255,6 +256,6 @@ def fraction(what: str, value: float) -> float:
 def one_of(what: str, value: str, known: tuple[str, ...]) -> str:
     """`value`, or a QuestionError that lists what is known."""
     if value not in known:
-        hint = did_you_mean(str(value)[:60], known)
+        hint = did_you_mean(str(value)[:60], known) or "."
         raise QuestionError(f"unknown {what} {str(value)[:60]!r}{hint} Known: {', '.join(known)}")
     return value

@@ -24,6 +24,7 @@ def read_again(data: Mapping[str, Any]) -> tuple[Question, Layout, Execution, Pi
         layout = Layout(**{name: data["layout"][name] for name in DEGREES}, sp=data["layout"]["sp"])
         row = dict(data["execution"])
         text = row.pop("pipeline_layout")
+        row.setdefault("expert_imbalance", row.pop("imbalance", 1.0))
         recompute = Recompute(
             **{**row.pop("recompute"), "modules": tuple(data["execution"]["recompute"]["modules"])}
         )

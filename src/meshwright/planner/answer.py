@@ -192,7 +192,7 @@ def execution_dict(execution: Execution, pipeline_layout: str) -> dict[str, Any]
     row = asdict(execution)
     row["overlaps"] = sorted(execution.overlaps)
     row["recompute"]["modules"] = list(execution.recompute.modules)
-    return {"pipeline_layout": pipeline_layout or None, **row}
+    return {"pipeline_layout": pipeline_layout or None, **row, "imbalance": execution.expert_imbalance}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
