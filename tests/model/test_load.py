@@ -186,3 +186,8 @@ def test_a_catalog_name_loads_no_hub_client_and_no_numpy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_config_of_the_working_directory_is_called_by_its_own_kind(here):
+    (here / "config.json").write_text(json.dumps(LLAMA_8B))
+    assert [load_model(text).name for text in ("config.json", "./config.json")] == ["llama", "llama"]

@@ -40,7 +40,7 @@ def _domains(cluster: Cluster) -> str:
         return f"one {network} domain of {gpu.nvlink_domain} ({world} in use)"
     whole, rest = divmod(world, domain)
     text = f"{_count(whole, f'{network} domain') if whole > 1 else f'one {network} domain'} of {domain}"
-    return text + (f" and {rest} GPUs of another" if rest else "")
+    return text + (f" and {_count(rest, 'GPU')} of another" if rest else "")
 
 
 def _count(number: int, word: str) -> str:

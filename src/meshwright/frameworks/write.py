@@ -24,7 +24,7 @@ def write(framework: str, plan: Plan) -> dict[str, str]:
 
     chosen = adapter(framework)
     if chosen is None or chosen.files is None:
-        near = did_you_mean(framework, writers())
+        near = did_you_mean(framework, writers()) or "."
         raise QuestionError(f"unknown framework {framework!r}{near} Known: {', '.join(writers())}")
     environment = {
         **{name: value for name, (value, _) in advised(framework, plan).items()},

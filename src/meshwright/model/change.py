@@ -117,7 +117,7 @@ def _changed_part(model: Model, part: str, field: str, value: object) -> Model:
     present = _parts_of(model)
     if part and part not in PARTS:
         raise QuestionError(
-            f"unknown part {part!r} of a model{did_you_mean(part, PARTS)} Known: {', '.join(PARTS)}"
+            f"unknown part {part!r} of a model{did_you_mean(part, PARTS) or '.'} Known: {', '.join(PARTS)}"
         )
     having = [
         name for name, cls in PARTS.items()
@@ -168,9 +168,8 @@ def _no_such(model: Model, part: str, field: str, present: set[str]) -> str:
         return f"{model.name} has no {part}; it has {', '.join(sorted(present))}"
     known = sorted({*MODEL_FIELDS, "num_layers", "mtp_num_layers", *SPELLINGS})
     known += [name for held in sorted(present) for name in _names(PARTS[held]) if name not in known]
-    return (
-        f"{model.name} has no field {field[:40]!r}{did_you_mean(field[:40], known)} Known: {', '.join(known)}"
-    )
+    near = did_you_mean(field[:40], known) or "."
+    return f"{model.name} has no field {field[:40]!r}{near} Known: {', '.join(known)}"
 
 
 def _names(cls: type) -> list[str]:

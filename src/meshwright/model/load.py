@@ -63,7 +63,9 @@ def _from_path(path: Path) -> Model:
         if not inside.exists():
             raise QuestionError(f"the directory {_short(str(path))} has no config.json")
         return _from_json(_read(inside), str(inside), path.resolve().name)
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    name = path.stem
+    if name == "config":  # the folder's name, where one was typed; else the model's own kind
+        name = path.parent.name
     return _from_json(_read(path), str(path), name)
 
 

@@ -32,9 +32,14 @@ def _heading(grid: RankGrid, group: str) -> Text:
         (f"{grid.world:,} ranks", "bold"),
         f": TP {one.tp} CP {one.cp} DP {grid.dp} PP {one.pp}, "
         f"experts ETP {one.etp} EP {one.ep} EDP {grid.edp}, order {grid.order}\n"
-        f"each cell is rank:{group}-group; nodes of {grid.gpus_per_node}, "
-        f"NVLink domains of {grid.nvlink_domain or grid.gpus_per_node}\n",
+        f"each cell is rank:{group}-group; nodes of {grid.gpus_per_node}, {_domains(grid)}\n",
     )
+
+
+def _domains(grid: RankGrid) -> str:
+    """How NVLink joins the ranks; a rack may join more GPUs than there are ranks."""
+    size = grid.nvlink_domain or grid.gpus_per_node
+    return "all in one NVLink domain" if size >= grid.world else f"NVLink domains of {size}"
 
 
 def _nodes(grid: RankGrid, group: str) -> RenderableType:
@@ -51,11 +56,15 @@ def _nodes(grid: RankGrid, group: str) -> RenderableType:
         ranks = np.flatnonzero(grid.node == node)
         domain = int(grid.domain[ranks[0]])
         if node == nodes - 1 and shown < nodes:
-            table.add_row("", f"... {nodes - shown - 1:,} more nodes of the same pattern ...", "")
+            table.add_row("", f"... {_nodes_more(nodes - shown - 1)} of the same pattern ...", "")
         mark = f"node {node}" if domain == last_domain else f"domain {domain}  node {node}"
         last_domain = domain
         table.add_row(mark, _cells(ranks, of_rank), _spans(grid, ranks))
     return table
+
+
+def _nodes_more(number: int) -> str:
+    return "1 more node" if number == 1 else f"{number:,} more nodes"
 
 
 def _cells(ranks: np.ndarray[tuple[int, ...], np.dtype[np.int64]], of_rank: list[int]) -> Text:

@@ -90,6 +90,8 @@ def _heading(answer: Estimate) -> RenderableType:
     size = count(counted.total)
     if question.model.is_moe:
         size += f", {count(counted.active)} active"
+    beside = [(counted.mtp, "MTP"), (counted.vision, "vision")]
+    size += "".join(f", + {count(number)} {word}" for number, word in beside if number)
     job = question.job
     return Text.assemble(
         (f"{question.model.name}", "bold"), f" ({size}) on {describe(question.cluster)}\n",
@@ -161,7 +163,7 @@ def _layout_lines(answer: Estimate) -> RenderableType:
         f"EP {layout.ep}  ETP {layout.etp}  "
         f"DP {whole(layout.dp)}  EDP {whole(layout.edp)}  SP {_on(layout.sp)}\n"
         f"micro-batch {layout.mbs}, {whole(layout.num_microbatches)} micro-batches a step; "
-        f"needs a multiple of {answer.min_gpus:,} GPUs"
+        + (f"needs a multiple of {answer.min_gpus:,} GPUs" if answer.min_gpus > 1 else "any number of GPUs")
     )
     if answer.guide_min_gpus != answer.min_gpus:
         words += f" (the guide's formula: {answer.guide_min_gpus:,})"

@@ -65,8 +65,9 @@ class EngineProcess:
 
     def __init__(self, python: str = sys.executable) -> None:
         if python == sys.executable and (missing := missing_packages()):
+            verb = "is" if len(missing) == 1 else "are"
             raise EngineMissing(
-                f"verify runs Megatron Core itself, and {' and '.join(missing)} is not installed; "
+                f"verify runs Megatron Core itself, and {' and '.join(missing)} {verb} not installed; "
                 f"pip install 'meshwright[verify]'"
             )
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process

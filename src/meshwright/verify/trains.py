@@ -84,8 +84,8 @@ def check_fault(fault: str | None, small: Subject) -> None:
     if fault is None:
         return
     if fault not in FAULTS:
-        known = ", ".join(FAULTS)
-        raise QuestionError(f"unknown fault {fault!r}{did_you_mean(fault, FAULTS)} Known: {known}")
+        near = did_you_mean(fault, FAULTS) or "."
+        raise QuestionError(f"unknown fault {fault!r}{near} Known: {', '.join(FAULTS)}")
     if fault not in applicable_faults(small):
         raise QuestionError(f"{small.layout} on {small.world} ranks cannot have the fault {fault}")
 

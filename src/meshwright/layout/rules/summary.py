@@ -31,10 +31,11 @@ def _sentence(part: Callable[[View], str], view: View) -> str:
 
 
 def _grids(v: View) -> str:
-    words = f"fewest GPUs: {v.min_gpus} GPUs = pp {v.pp} x lcm({v.tp * v.cp}, {v.ep * v.etp})"
+    words = f"fewest GPUs: {v.min_gpus} = pp {v.pp} x lcm({v.tp * v.cp}, {v.ep * v.etp})"
     per_node = v.get("gpus_per_node")
     if per_node:
-        words += f" = {-(-int(v.min_gpus) // per_node)} nodes of {per_node}"
+        nodes = -(-int(v.min_gpus) // per_node)
+        words += f" = {nodes} {'node' if nodes == 1 else 'nodes'} of {per_node}"
     expert = v.ep > 1 or v.etp not in (1, v.tp)
     if expert:
         words += f"; dense grid {v.dense_grid} = TP*PP*CP, expert grid {v.expert_grid} = ETP*EP*PP"

@@ -38,7 +38,7 @@ def advise(question: GuideQuestion, topics: Sequence[str] | None = None) -> Advi
     """
     for topic in topics or ():
         if topic not in TOPICS:
-            hint = did_you_mean(topic[:40], TOPICS)
+            hint = did_you_mean(topic[:40], TOPICS) or "."
             raise QuestionError(f"unknown topic {topic[:40]!r}{hint} Known: {', '.join(TOPICS)}")
     layout, source = working_layout(question)
     verdict: Section | None = None

@@ -91,14 +91,17 @@ def group_of_rank(grid: RankGrid, group: str) -> Ints:
 
 def _words(grid: RankGrid, group: str) -> str:
     one, reach = grid.layout, grid.reach(group)
+    nodes = -(-grid.world // grid.gpus_per_node)
     words = (
-        f"{grid.world:,} ranks in {-(-grid.world // grid.gpus_per_node):,} nodes: TP {one.tp}, CP {one.cp}, "
+        f"{grid.world:,} ranks in {nodes:,} {'node' if nodes == 1 else 'nodes'}: TP {one.tp}, CP {one.cp}, "
         f"DP {grid.dp}, PP {one.pp}, EP {one.ep}, ETP {one.etp}, order {grid.order}. Coloured by {group}: "
         f"{reach.groups:,} groups of {reach.size:,} ({kind_of(group).carries}); "
     )
     domain = grid.nvlink_domain or grid.gpus_per_node
     if reach.crossing_domains:
         return words + f"{reach.crossing_domains:.0%} of them leave their NVLink domain of {domain}."
+    if domain >= grid.world:
+        return words + "all ranks are in one NVLink domain."
     return words + f"none leaves its NVLink domain of {domain}."
 
 
