@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from meshwright.cluster.parse import parse_cluster, parse_gpu_count
-from meshwright.errors import QuestionError
-from meshwright.frameworks.check import Report, check_readings
-from meshwright.frameworks.read import Given, expand, iter_readings, read_command, read_text
+from meshwright.frameworks.check import Report
+from meshwright.frameworks.check_files import check_files
+from meshwright.frameworks.read import Given, read_command, read_text
 from meshwright.frameworks.reading import Reading
 from meshwright.frameworks.view import Beside
 
@@ -30,33 +30,24 @@ def check(
     framework_version: str | None = None,
     online: bool = False,
     progress: FileProgress | None = None,
+    pass_others: bool = False,
 ) -> Report:
     """Read files (or directories, or glob patterns), a live command or a text, and judge every run in them.
 
     gpus         world size or cluster, where the files do not settle it
     environment  values of environment variables; arguments: positional arguments of a script
     online       a model named by a hub id may be looked up
+    pass_others  files that say nothing of a training are passed over, not reported (for commit hooks)
     Nothing that is read is ever run. Raises QuestionError when there is nothing to check.
     """
     given = Given(environment=environment or {}, arguments=arguments or {}, framework=framework)
     beside = _beside(gpus, gpu, gpus_per_node, framework_version, online)
     readings: list[Reading] = []
-    unread: dict[str, str] = {}
     if command:
         readings += read_command(command, given)
     if text is not None:
         readings += read_text(text, name, given)
-    paths = expand(files)
-    for number, (path, found) in enumerate(iter_readings(paths, given), 1):
-        if isinstance(found, QuestionError):
-            if len(paths) == 1 and not readings:
-                raise found
-            unread[str(path)] = str(found)
-        else:
-            readings += found
-        if progress is not None:
-            progress(number, len(paths))
-    return check_readings(readings, beside, unread)
+    return check_files(files, given, beside, progress, more=readings, others="pass" if pass_others else "say")
 
 
 def _beside(

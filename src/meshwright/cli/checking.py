@@ -39,6 +39,9 @@ def check(
     values: Annotated[bool, typer.Option("--values", help="show every value and where it came from")] = False,
     form: Annotated[str, typer.Option("--format", help="text, json, sarif or github")] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="the same as --format json")] = False,
+    pass_others: Annotated[
+        bool, typer.Option("--pass-others", help="pass over files that say nothing of a training")
+    ] = False,
 ) -> None:
     """What is wrong with a launch script, a config, or (after --) a command. Nothing is ever run."""
     import meshwright as mw
@@ -64,6 +67,7 @@ def check(
             framework_version=framework_version,
             online=online,
             progress=progress,
+            pass_others=pass_others,
         )
     if form == "json":
         typer.echo(json.dumps(report.as_dict(), indent=2, default=str))

@@ -305,11 +305,11 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all; files that could not be read count as unknown."""
+        """The worst of all; files that could not be read count as unknown. Of nothing at all: ok."""
         verdicts: set[Verdict] = {result.verdict for result in self.results}
         if self.unread:
             verdicts.add("unknown")
-        return next((v for v in WORST if v in verdicts), "unknown")
+        return next((v for v in WORST if v in verdicts), "ok")
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of the contract: the first run's values on top, every run below `runs`."""

@@ -35,6 +35,8 @@ def text(report: Report, *, values: bool = False) -> str:
         lines += [f"{name}: unknown", f"  {reason}", ""]
     if len(report.results) + len(report.unread) > 1:
         lines.append(_summary(report))
+    elif not report.results and not report.unread:
+        lines.append("no file says anything of a training that is known here")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

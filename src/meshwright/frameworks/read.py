@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os.path
+import glob
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,20 +59,41 @@ def _check_framework(framework: str | None) -> None:
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
-    """Files, with directories and glob patterns replaced by the config files in them."""
-    found: list[Path] = []
+    """Files, with directories and glob patterns replaced by the config files in them; each file once.
+
+    Hidden files and directories inside a directory are passed over; links are not followed.
+    """
+    found: dict[Path, None] = {}
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            inside = (p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
-            found += sorted(p for p in inside if not any(part.startswith(".") for part in p.parts))
+            inside: Iterable[Path] = _in_directory(path)
         elif any(char in str(given) for char in "*?[") and not path.exists():
-            found += sorted(Path().glob(str(given))) if not path.is_absolute() else [path]
+            inside = _matching(str(given))
         else:
-            found.append(path)
-        if len(found) > MAX_FILES:
-            raise QuestionError(f"more than {MAX_FILES:,} files; name a smaller directory")
-    return found
+            inside = (path,)
+        for file in inside:
+            found[file] = None
+            if len(found) > MAX_FILES:
+                raise QuestionError(f"more than {MAX_FILES:,} files; name a smaller directory")
+    return list(found)
+
+
+def _in_directory(folder: Path) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and name.endswith(SUFFIXES):
+                yield Path(here, name)
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    """Files that a pattern names (`configs/*.yaml`, `**/*.sh`); no directories."""
+    try:
+        names = glob.iglob(pattern, recursive=True)
+        yield from (Path(name) for name in names if os.path.isfile(name))
+    except (re.error, RecursionError, ValueError):
+        return
 
 
 def read_file(path: Path, given: Given | None = None) -> list[Reading]:
