@@ -47,6 +47,8 @@ _WHERE = {
     "trace": "meshwright.api.picturing",
     "verify": "meshwright.api.verifying",
     "why_not": "meshwright.api.sweeping",
+    "with_budget": "meshwright.api.explaining",
+    "with_explanation": "meshwright.api.explaining",
     "write": "meshwright.api.writing",
 }
 

@@ -28,6 +28,12 @@ Gpus = Annotated[
         "--gpus", help="for example 256xH100, or 32x8xH100 (nodes x GPUs a node)", show_default=False
     ),
 ]
+Tokens = Annotated[
+    str, typer.Option("--tokens", "--token-budget", help="tokens to train on, for days: 15T, 300B or 1e12")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="where the step goes, what limits it, what would shorten it")
+]
 EVERYTHING = (JOB, LAYOUT, EXECUTION, MODEL, CLUSTER)
 
 
@@ -54,7 +60,8 @@ def plan(
     ] = "throughput",
     price: Annotated[str, typer.Option("--price", help="of a GPU-hour: 2.5, or H100=2.5,B200=6")] = "",
     pue: Annotated[float, typer.Option("--pue", help="energy in over energy used of the building")] = 1.0,
-    tokens: Annotated[float | None, typer.Option("--tokens", help="tokens to train on, for days")] = None,
+    tokens: Tokens = "",
+    explain: Explain = False,
     scaling: Annotated[str, typer.Option("--scaling", help="over several --gpus: strong or weak")] = "strong",
     seq_lengths: Annotated[str, typer.Option("--seq-lengths", help="compare these: 4096,8192,16384")] = "",
     html: Annotated[str, typer.Option("--html", help="write the plan as one HTML file")] = "",
@@ -78,12 +85,16 @@ def plan(
         _show(place.as_dict(), lambda: place_screen(place), as_json)
         raise typer.Exit(1 if place.excluded else 0)
     several = "," in gpus or gpus.strip().lower().startswith("auto")
-    if several or price or seq_lengths or tokens or objective != "throughput":
+    if several or price or seq_lengths or objective != "throughput":
         _sweep(model, gpus, options, as_json, objective, price, pue, tokens, scaling, seq_lengths)
     with progress_bar() as progress:
         answer = mw.plan(
             model, read_cluster(gpus, said), options, top=top, variants=variants, progress=progress
         )
+    if explain or tokens:
+        from meshwright.api.explaining import told_more
+
+        answer = told_more(answer, explain=explain, tokens=tokens or None)
     if html:
         _write(html, mw.html_report(answer, options))
     from meshwright.report.terminal import plans_screen
@@ -107,7 +118,7 @@ def _write(path: str, text: str) -> None:
 
 def _sweep(
     model: str, gpus: str, options: Any, as_json: bool, objective: str, price: str, pue: float,
-    tokens: float | None, scaling: str, seq_lengths: str,
+    tokens: str, scaling: str, seq_lengths: str,
 ) -> None:  # fmt: skip
     """One row for each number of GPUs and sequence length."""
     import meshwright as mw
@@ -115,6 +126,7 @@ def _sweep(
     from meshwright.cli.show import progress_bar
     from meshwright.errors import QuestionError
     from meshwright.job.spec import one_of
+    from meshwright.planner.budget import read_tokens
     from meshwright.planner.economics import Rates, read_price
     from meshwright.planner.objectives import read_objective
     from meshwright.report.sweep import sweep_screen
@@ -128,7 +140,7 @@ def _sweep(
             options,
             objective=read_objective(objective),
             rates=lambda cluster: Rates(price=read_price(price, cluster.gpu) if price else None, pue=pue),
-            tokens=tokens,
+            tokens=read_tokens(tokens) if tokens else None,
             batch=one_of("scaling", scaling, ("strong", "weak")),
             seq_lengths=read_lengths(seq_lengths) if seq_lengths else (),
             progress=progress,
@@ -178,6 +190,11 @@ def estimate(
     batch: Annotated[str, typer.Option("--batch", help="CSV table of runs; one prediction a row")] = "",
     settings: Annotated[str, typer.Option("--settings", help="their settings, joined by id")] = "",
     out: Annotated[str, typer.Option("--out", help="CSV file for the predictions of --batch")] = "",
+    tokens: Tokens = "",
+    explain: Explain = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="memory in detail: peaks told apart, host, a stage over a step")
+    ] = False,
     draw: Annotated[bool, typer.Option("--draw", help="draw which layers each pipeline rank holds")] = False,
     trace: Annotated[str, typer.Option("--trace", help="write the step as a trace for Perfetto")] = "",
     as_json: JsonFlag = False,
@@ -199,11 +216,19 @@ def estimate(
         answer = mw.estimate_again(read_answer(source))
     else:
         answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))
+    if explain:
+        from meshwright.api.explaining import with_explanation
+
+        answer = with_explanation(answer)
+    if tokens:
+        from meshwright.api.explaining import with_budget
+
+        answer = with_budget(answer, tokens)
     if trace and answer.time is not None:
         _write(trace, json.dumps(mw.trace(answer)))
     from meshwright.report.terminal import estimate_screen
 
-    _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw), as_json)
+    _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw, memory=memory), as_json)
     raise typer.Exit(0 if answer.fits else 1)
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from meshwright.cost.question import Question
 from meshwright.cost.stages import all_stages
 from meshwright.cost.steptime import TimeTable, step_time
-from meshwright.job.spec import Execution, Recompute
+from meshwright.job.spec import Execution, OverlapKind, Recompute, Stack
+from meshwright.job.stacks import default_execution, releases
+from meshwright.layout.layout import Layout
 from meshwright.layout.table import LayoutTable
 
 GROUPS = {
@@ -83,7 +85,7 @@ def _gains(question: Question, table: LayoutTable, seconds: dict[str, float], st
     execution = table.executions[int(table.execution[0])]
     before = float(step_time(question, table, all_stages(table.splits)).step[0])
     flags = []
-    for change, other in _other_flags(question, table, execution):
+    for change, _, other in other_flags(question, table.layout(0), execution):
         changed = replace(table, executions=(other,), execution=np.zeros(1, dtype=np.int64))
         saved = before - float(step_time(question, changed, all_stages(changed.splits)).step[0])
         flags.append(Gain(change=change, kind="flag", seconds=saved, share=saved / before))
@@ -108,23 +110,47 @@ LIMITS = {
 }
 
 
-def _other_flags(question: Question, table: LayoutTable, e: Execution) -> Iterator[tuple[str, Execution]]:
-    """Flags that are off and could be on for this layout."""
+def other_flags(question: Question, layout: Layout, e: Execution) -> Iterator[tuple[str, str, Execution]]:
+    """Flags that are off and could be on for a layout: in words, as an option, and the flags with it.
+
+    Whether the rules allow them together, and whether memory does, is for the caller to ask.
+    """
     moe = question.model.is_moe
-    if int(table.tp[0]) > 1 and "tp" not in e.overlaps:
-        yield "overlap tensor-parallel traffic (user buffers)", replace(e, overlaps=e.overlaps | {"tp"})
+
+    def overlapping(kind: OverlapKind) -> tuple[str, Execution]:
+        overlaps = e.overlaps | {kind}
+        return f"--overlap {','.join(sorted(overlaps))}", replace(e, overlaps=overlaps)
+
+    if layout.tp > 1 and "tp" not in e.overlaps:
+        yield "overlap tensor-parallel traffic (user buffers)", *overlapping("tp")
     if "dp" not in e.overlaps:
-        yield "overlap gradient reduction and parameter gather", replace(e, overlaps=e.overlaps | {"dp"})
-    if moe and int(table.ep[0]) > 1 and "ep" not in e.overlaps:
-        yield "overlap the expert exchange with compute", replace(e, overlaps=e.overlaps | {"ep"})
-    if moe and int(table.ep[0]) > 1 and e.dispatcher in ("allgather", "alltoall"):
-        yield "dispatch with HybridEP", replace(e, dispatcher="hybridep")
-    if moe and not e.grouped_mlp_fusion:
-        yield "fuse the experts' MLP", replace(e, grouped_mlp_fusion=True)
+        yield "overlap gradient reduction and parameter gather", *overlapping("dp")
+    if moe and layout.ep > 1 and "ep" not in e.overlaps:
+        yield "overlap the expert exchange with compute", *overlapping("ep")
+    if moe and layout.ep > 1 and e.dispatcher in ("allgather", "alltoall"):
+        for name, words in (("hybridep", "HybridEP"), ("deepep", "DeepEP")):
+            yield f"dispatch with {words}", f"--dispatcher {name}", replace(e, dispatcher=name)  # type: ignore[arg-type]
+    cluster, job = question.cluster, question.job
+    latest = default_execution(Stack(release=releases()[-1]), cluster.gpu, moe, job.precision)
+    if latest.grouped_mlp_fusion and not e.grouped_mlp_fusion:  # where published settings fuse at all
+        yield "fuse the experts' MLP", "", replace(e, grouped_mlp_fusion=True)
     if e.cuda_graphs != "full":
-        yield "CUDA graph of the whole iteration", replace(e, cuda_graphs="full")
-    if e.recompute.granularity == "selective" and e.recompute.modules:
-        yield "no recompute (more memory)", replace(e, recompute=Recompute())
+        yield (
+            "CUDA graph of the whole iteration",
+            "--cuda-graphs full",
+            replace(e, cuda_graphs="full"),
+        )
+    if moe and e.cuda_graphs in ("none", "attn", "router"):
+        yield "CUDA graphs of attention and router", "--cuda-graphs moe", replace(e, cuda_graphs="moe")
+    if e.recompute.granularity != "none":
+        yield "no recompute (more memory)", "--recompute none", replace(e, recompute=Recompute())
+    if e.recompute.granularity == "full":
+        lighter = Recompute(granularity="selective", modules=("core_attn",))
+        yield (
+            "selective recompute instead of full",
+            "--recompute selective --recompute-modules core_attn",
+            replace(e, recompute=lighter),
+        )
 
 
 def training_days(

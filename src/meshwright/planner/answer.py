@@ -25,6 +25,9 @@ from meshwright.model.flops import flops_per_token
 from meshwright.model.parameters import count_parameters
 from meshwright.model.serial import to_dict
 from meshwright.planner.again import one_row
+from meshwright.planner.budget import Budget
+from meshwright.planner.explaining import Explained
+from meshwright.planner.memory_detail import MemoryDetail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,12 @@ class Estimate:
     binding: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     tied: bool = False
+    explanation: Explained | None = None
+    """Where the step goes and what would shorten it, where that was asked for."""
+    budget: Budget | None = None
+    """Days and GPU hours of a token budget, where there is one."""
+    detail: MemoryDetail | None = None
+    """Memory in detail: of a single estimate, and of the first plan."""
 
     @property
     def fits(self) -> bool:
@@ -132,6 +141,9 @@ class Estimate:
             "reasons": list(self.reasons),
             "tied": self.tied,
             "calibration": calibration_dict(self.question),
+            **({"explanation": self.explanation.as_dict()} if self.explanation else {}),
+            **({"budget": self.budget.as_dict()} if self.budget else {}),
+            **(self.detail.as_dict() if self.detail else {}),
         }
 
 

@@ -13,6 +13,8 @@ from meshwright.cluster.describe import describe
 from meshwright.job.spec import Recompute
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
+from meshwright.report.explanation import budget_line, explanation_body
+from meshwright.report.memory import detail_part, remedies_part
 from meshwright.report.text import GIB, count, gib, seconds, whole
 
 VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
@@ -48,9 +50,14 @@ def fit_screen(answer: Plans) -> RenderableType:
     return Group(head, plans_screen(answer))
 
 
-def estimate_screen(answer: Estimate, *, draw: bool = False) -> RenderableType:
-    """One layout, whole; with `draw`, which layers each pipeline rank holds."""
+def estimate_screen(answer: Estimate, *, draw: bool = False, memory: bool = False) -> RenderableType:
+    """One layout, whole; with `draw`, which layers each pipeline rank holds; with `memory`, its peaks."""
     parts: list[RenderableType] = [_heading(answer), estimate_body(answer)]
+    if answer.detail is not None and answer.memory is not None:
+        if answer.detail.remedies:
+            parts.append(remedies_part(answer.detail.remedies))
+        if memory:
+            parts.append(detail_part(answer.detail, answer.memory.usable_bytes))
     if draw and answer.pipeline_layout:
         pipeline = PipelineLayout.parse(answer.pipeline_layout, answer.layout.pp)
         parts += [
@@ -67,6 +74,10 @@ def estimate_body(answer: Estimate) -> RenderableType:
         parts.append(_memory_table(answer.memory))
     if answer.time is not None:
         parts.append(_time_lines(answer.time))
+    if answer.budget is not None:
+        parts.append(_item(Text(budget_line(answer.budget))))
+    if answer.explanation is not None:
+        parts.append(explanation_body(answer.explanation))
     parts += _listed("What stops it from being better", answer.binding)
     parts += _listed("Against its neighbours (the best layout with one axis changed)", answer.reasons)
     parts += _findings(answer)
