@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-import meshwright.web.worker
+import meshwright.service.child
 
 pytestmark = pytest.mark.xdist_group("web")
 
@@ -61,8 +61,8 @@ def test_a_script_is_never_run(api: httpx.Client, tmp_path: Path) -> None:
 
 LOCKED = """
 import os, subprocess, socket, sys
-from meshwright.web.worker import _own_places, lock
-lock(_own_places())
+from meshwright.service.child import lock, own_places
+lock(own_places())
 def refused(work):
     try:
         work()
@@ -87,7 +87,7 @@ import decimal, this
 
 
 def test_a_locked_worker_opens_and_starts_nothing(tmp_path: Path) -> None:
-    source = str(Path(meshwright.web.worker.__file__).parents[2])
+    source = str(Path(meshwright.service.child.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-P", "-c", LOCKED, str(tmp_path / "new")],
         capture_output=True, text=True, env={"PYTHONPATH": source, "PATH": "/usr/bin"}, check=True,

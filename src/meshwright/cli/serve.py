@@ -37,7 +37,7 @@ def serve(
         from meshwright.web.app import LOOPBACK, create_app
     except ImportError as missing:
         raise QuestionError(f"serve needs {missing.name}: pip install 'meshwright[web]'") from None
-    from meshwright.web.pool import Limits
+    from meshwright.service.pool import Limits
 
     limits = Limits(seconds=seconds) if workers is None else Limits(seconds=seconds, searchers=workers)
     loopback = host in ("127.0.0.1", "localhost", "::1")

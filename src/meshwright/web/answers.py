@@ -8,18 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from meshwright.errors import LayoutError, QuestionError
+from meshwright.errors import LayoutError
+from meshwright.service.given import cluster_of, model_of, options_of, overrides_of
+from meshwright.service.pool import Work
 
 Given = Mapping[str, Any]
 Answer = Mapping[str, Any]
-
-DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
-PLAIN = (
-    "seq_length", "global_batch", "precision", "optimizer", "grad_dtype", "task", "stack", "framework",
-    "framework_version", "sp", "pipeline_layout",
-)  # fmt: skip
-CHANGES = ("num_layers", "mtp_num_layers", "vocab_size", "max_position")
-OVERRIDES = ("gpus_per_node", "nvlink_domain", "network_gbps", "gpu_memory_gb")
 
 
 def plan(given: Given) -> Answer:
@@ -47,7 +41,7 @@ def _kept(kind: str, text: str) -> Any:
     import meshwright as mw
 
     given = json.loads(text)
-    asked = _model(given), _cluster(given), _options(given)
+    asked = model_of(given), cluster_of(given), options_of(given)
     if kind == "estimate":
         return mw.estimate(*asked)
     return mw.plan(*asked, top=given["top"], variants=given.get("variants", False))
@@ -58,8 +52,8 @@ def fit(given: Given) -> Answer:
     import meshwright as mw
 
     found: Answer = mw.fit(
-        _model(given), given["gpu"], _options(given), max_gpus=given["max_gpus"], top=given["top"],
-        cluster_overrides=_overrides(given),
+        model_of(given), given["gpu"], options_of(given), max_gpus=given["max_gpus"], top=given["top"],
+        cluster_overrides=overrides_of(given),
     ).as_dict()  # fmt: skip
     return found
 
@@ -81,7 +75,7 @@ def size(given: Given) -> Answer:
     import meshwright as mw
     from meshwright.api.reporting import size_at
 
-    asked = _model(given), _cluster(given), _options(given)
+    asked = model_of(given), cluster_of(given), options_of(given)
     scale = given["scale"]
     best = mw.plan(*asked, top=1).best if scale == 1.0 else size_at(*asked, scale)
     if best is None:
@@ -163,66 +157,19 @@ def ranks(given: Given) -> Answer:
     return row
 
 
-def _model(given: Given) -> Any:
-    """The model of a question: of the catalog or of the uploaded text; never a path, never a download."""
-    from meshwright.model import catalog
-    from meshwright.model.change import override
-    from meshwright.model.huggingface import read_config
-    from meshwright.model.load import parse_config
-
-    name, text = given.get("model"), given.get("config")
-    if (name is None) == (text is None):
-        raise QuestionError("give a model of the catalog, or the text of a config.json (one of the two)")
-    if text is not None:
-        said = str(given.get("config_name") or "config.json")
-        config = parse_config(text.encode("utf-8", "replace"), said)
-        stem = Path(said).stem
-        model = read_config(config, name=None if stem == "config" else stem[:60] or None)
-    else:
-        model = catalog.find(str(name))
-    changes = {key: given[key] for key in CHANGES if given.get(key) is not None}
-    return override(model, changes) if changes else model
-
-
-def _cluster(given: Given) -> Any:
-    from meshwright.cluster.parse import parse_cluster
-
-    text = str(given["gpus"])
-    if text.strip().lower().endswith((".yaml", ".yml")):
-        raise QuestionError("write GPUs as 256xH100; files are not read here")
-    cluster = parse_cluster(text, **_overrides(given))
-    if cluster.world > MOST_GPUS:
-        raise QuestionError(f"{cluster.world:,} GPUs are more than this server plans for ({MOST_GPUS:,})")
-    return cluster
-
-
-MOST_GPUS = 131_072
-
-
-def _overrides(given: Given) -> dict[str, Any]:
-    return {name: given[name] for name in OVERRIDES if given.get(name) is not None}
-
-
-def _options(given: Given) -> Any:
-    from meshwright.api.asking import Options
-    from meshwright.job.spec import Recompute
-
-    fields: dict[str, Any] = {name: given[name] for name in PLAIN if given.get(name) is not None}
-    for name in DEGREES:
-        value = given.get(name)
-        if value is not None:
-            fields[name] = tuple(value) if isinstance(value, list) else value
-    row = given.get("recompute")
-    if row is not None:
-        fields["recompute"] = Recompute(**{**row, "modules": tuple(row.get("modules", ()))})
-    execution = {k: v for k, v in (given.get("execution") or {}).items() if v is not None}
-    if "overlaps" in execution:
-        execution["overlaps"] = frozenset(execution["overlaps"])
-    fields["execution"] = execution
-    return Options(**fields)
-
-
 KINDS: Mapping[str, Callable[[Given], Answer]] = {
     work.__name__: work
     for work in (plan, fit, estimate, size, curve, report, write, check, ranks, trace)
 }  # fmt: skip
+
+
+def warm_up() -> None:
+    """Import everything and fill the caches."""
+    job = {"model": "llama-3-8b", "gpus": "8xH100", "top": 1, "variants": False, "width": 400.0}
+    plan(job)
+    estimate({**job, "tp": 2, "pp": 2})
+    check({"text": "torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n", "name": "a.sh"})
+    write({**job, "tp": 2, "target": "megatron-bridge"})
+
+
+WORK = Work(module=__name__, quick=frozenset({"estimate", "check", "write", "ranks", "trace", "curve"}))

@@ -19,11 +19,12 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from meshwright._version import __version__
 from meshwright.api.reporting import SCALES
 from meshwright.errors import MeshwrightError
+from meshwright.service.pool import Limits, Pool
 from meshwright.web import questions as ask
 from meshwright.web import schema
+from meshwright.web.answers import WORK
 from meshwright.web.assets import assets
 from meshwright.web.guard import BodyLimit, SafeHeaders
-from meshwright.web.pool import Limits, Pool
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names under which a server on loopback is reached: others are a page elsewhere that was rebound to it."""
@@ -44,7 +45,7 @@ Pattern = Annotated[str, Query(max_length=120, description="show only names that
 def create_app(limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK) -> FastAPI:
     """The application. `hosts` are the names it answers to; ("*",) for any."""
     limits = limits or Limits()
-    pool = Pool(limits)
+    pool = Pool(WORK, limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

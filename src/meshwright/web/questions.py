@@ -26,6 +26,7 @@ class Strict(BaseModel):
 _HINTS = get_type_hints(Execution)
 _SKIPPED = frozenset({"recompute", "offload_modules"})
 _FIELDS: dict[str, Any] = {name: (hint | None, None) for name, hint in _HINTS.items() if name not in _SKIPPED}
+_FIELDS["imbalance"] = (float | None, Field(None, exclude=True))  # answers repeat expert_imbalance under it
 ExecutionGiven: Any = create_model("ExecutionGiven", __base__=Strict, **_FIELDS)
 """Fields of `Execution` that are given; the others are what the stack uses on that GPU."""
 

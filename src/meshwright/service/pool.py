@@ -19,7 +19,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-QUICK = frozenset({"estimate", "check", "write", "ranks", "trace", "curve"})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What workers do.
+
+    module  holds KINDS, {kind: function}, and `warm_up`
+    quick   kinds that never wait behind a search
+    """
+
+    module: str
+    quick: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +65,8 @@ GONE = _limit(503, "the server is stopping")
 class Worker:
     """One child process, started when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._process: asyncio.subprocess.Process | None = None
 
     async def ask(self, message: bytes, seconds: float) -> Reply:
@@ -73,10 +84,14 @@ class Worker:
             await self.stop()
             return _limit(503, "the worker ended over this; it may need more memory than one question gets")
 
+    async def start(self) -> None:
+        """Start the process, if it does not run."""
+        await self._started()
+
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "meshwright.web.worker",
+                sys.executable, "-P", "-m", "meshwright.service.child", self._module,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                      "HF_HUB_OFFLINE": "1"},
@@ -100,9 +115,9 @@ async def _read(process: asyncio.subprocess.Process) -> Reply:
 class Lane:
     """Workers of one kind and those who wait for them."""
 
-    def __init__(self, count: int, limits: Limits) -> None:
+    def __init__(self, module: str, count: int, limits: Limits) -> None:
         self.limits, self.waiting = limits, 0
-        self._workers = [Worker() for _ in range(count)]
+        self._workers = [Worker(module) for _ in range(count)]
         self._free: asyncio.Queue[Worker] = asyncio.Queue()
         self._running: set[asyncio.Task[Reply]] = set()
         for worker in self._workers:
@@ -127,6 +142,14 @@ class Lane:
         finally:
             self._free.put_nowait(worker)
 
+    async def warm(self) -> None:
+        """Start one worker before the first question."""
+        worker = await self._free.get()
+        try:
+            await worker.start()
+        finally:
+            self._free.put_nowait(worker)
+
     async def stop(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
@@ -134,10 +157,10 @@ class Lane:
 class Pool:
     """Both lanes, the cache, and the questions that are being worked on."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self._quick = Lane(self.limits.quick, self.limits)
-        self._search = Lane(self.limits.searchers, self.limits)
+    def __init__(self, work: Work, limits: Limits | None = None) -> None:
+        self.limits, self._kinds = limits or Limits(), work
+        self._quick = Lane(work.module, self.limits.quick, self.limits)
+        self._search = Lane(work.module, self.limits.searchers, self.limits)
         self._cache: OrderedDict[str, Reply] = OrderedDict()
         self._held = 0
         self._running: dict[str, asyncio.Task[Reply]] = {}
@@ -153,7 +176,7 @@ class Pool:
             return kept
         task = self._running.get(key)
         if task is None:
-            lane = self._quick if kind in QUICK else self._search
+            lane = self._quick if kind in self._kinds.quick else self._search
             task = self._running[key] = asyncio.create_task(self._work(lane, key, message))
         self._interest[key] = self._interest.get(key, 0) + 1
         try:
@@ -186,10 +209,8 @@ class Pool:
             self._held -= len(old.body)
 
     async def warm(self) -> None:
-        """Start one worker of each lane before the first request."""
-        given = {"world_size": 1} | dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp"), 1)
-        empty = json.dumps({"kind": "ranks", "given": given}).encode()
-        await asyncio.gather(*(lane.ask(empty) for lane in (self._quick, self._search)))
+        """Start one worker of each lane before the first question."""
+        await asyncio.gather(self._quick.warm(), self._search.warm())
 
     async def stop(self) -> None:
         for task in list(self._running.values()):

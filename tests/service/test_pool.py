@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from meshwright.web.pool import Limits, Pool, Reply
+from meshwright.service.pool import Limits, Pool, Reply
+from meshwright.web.answers import WORK
 
 
 def run_apart(work):
@@ -24,7 +25,7 @@ RANKS = {"tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1}
 
 def run(work: Callable[[Pool], Awaitable[Any]], **limits: Any) -> Any:
     async def whole() -> Any:
-        pool = Pool(Limits(searchers=1, **limits))
+        pool = Pool(WORK, Limits(searchers=1, **limits))
         try:
             return await work(pool)
         finally:

@@ -1,9 +1,10 @@
 """A worker process: reads questions on standard input, writes answers on standard output.
 
-Frames in: 4 bytes of length, then JSON {"kind", "given"}. Frames out: 2 bytes of HTTP status, 4 bytes of
-length, then JSON. A worker holds no connection to the network and, once it is locked, opens no file but
-those of Python and of Meshwright: whatever a script or config that is read says, nothing else of this
-machine can be read, written or started.
+`python -m meshwright.service.child MODULE`: the module holds KINDS, {kind: function of plain values}, and
+`warm_up`. Frames in: 4 bytes of length, then JSON {"kind", "given"}. Frames out: 2 bytes of HTTP status,
+4 bytes of length, then JSON. A worker holds no connection to the network and, once it is locked, opens no
+file but those of Python and of Meshwright: whatever a script or config that is read says, nothing else of
+this machine can be read, written or started.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import os
 import struct
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
+Kinds = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 MOST_MEMORY = 6 << 30
 """Address space of a worker [bytes]."""
 FORBIDDEN = (
@@ -27,30 +30,30 @@ FORBIDDEN = (
 )  # fmt: skip
 
 
-def main() -> None:
-    """Answer until standard input ends."""
+def main(module: str) -> None:
+    """Answer with the functions of a module until standard input ends."""
     _limit_memory()
     reading, writing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not break the frames
-    kept = _own_places()
+    kept = own_places()
     os.chdir(_empty())
-    _warm_up()
+    answers = import_module(module)
+    answers.warm_up()  # imports and caches, before files are closed
     lock(kept)
     while True:
         head = reading.read(4)
         if len(head) < 4:
             return
         asked = json.loads(reading.read(struct.unpack(">I", head)[0]))
-        _reply(writing, *answer(asked["kind"], asked["given"]))
+        _reply(writing, *answer(answers.KINDS, asked["kind"], asked["given"]))
 
 
-def answer(kind: str, given: Mapping[str, Any]) -> tuple[int, bytes]:
+def answer(kinds: Kinds, kind: str, given: Mapping[str, Any]) -> tuple[int, bytes]:
     """Status and JSON of one question."""
     from meshwright.errors import LayoutError, MeshwrightError
-    from meshwright.web.answers import KINDS
 
     try:
-        row = KINDS[kind](given)
+        row = kinds[kind](given)
         return 200, json.dumps(row, allow_nan=False, default=str, separators=(",", ":")).encode()
     except LayoutError as error:
         return 409, _error(str(error), "answer")
@@ -86,18 +89,7 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
-def _warm_up() -> None:
-    """Import everything and fill the caches before files are closed."""
-    from meshwright.web import answers
-
-    job = {"model": "llama-3-8b", "gpus": "8xH100", "top": 1, "variants": False, "width": 400.0}
-    answers.plan(job)
-    answers.estimate({**job, "tp": 2, "pp": 2})
-    answers.check({"text": "torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n", "name": "a.sh"})
-    answers.write({**job, "tp": 2, "target": "megatron-bridge"})
-
-
-def _own_places() -> tuple[str, ...]:
+def own_places() -> tuple[str, ...]:
     """Directories of Python and of Meshwright, with their trailing slash."""
     places = {*sys.path, sys.prefix, sys.base_prefix, str(Path(__file__).parents[1])}
     return tuple(os.path.realpath(place) + os.sep for place in places if place and os.path.isdir(place))
@@ -138,4 +130,4 @@ def lock(kept: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""What the doors that serve many share: bounded worker processes, and the reading of what was sent."""

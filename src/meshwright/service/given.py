@@ -1,0 +1,78 @@
+"""From plain values that were sent to the library's own: never a path, never a download."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import QuestionError
+
+Given = Mapping[str, Any]
+
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
+PLAIN = (
+    "seq_length", "global_batch", "precision", "optimizer", "grad_dtype", "task", "stack", "framework",
+    "framework_version", "sp", "pipeline_layout",
+)  # fmt: skip
+CHANGES = ("num_layers", "mtp_num_layers", "vocab_size", "max_position")
+OVERRIDES = ("gpus_per_node", "nvlink_domain", "network_gbps", "gpu_memory_gb")
+
+
+def model_of(given: Given) -> Any:
+    """The model of a question: of the catalog or of the uploaded text; never a path, never a download."""
+    from meshwright.model import catalog
+    from meshwright.model.change import override
+    from meshwright.model.huggingface import read_config
+    from meshwright.model.load import parse_config
+
+    name, text = given.get("model"), given.get("config")
+    if (name is None) == (text is None):
+        raise QuestionError("give a model of the catalog, or the text of a config.json (one of the two)")
+    if text is not None:
+        said = str(given.get("config_name") or "config.json")
+        config = parse_config(text.encode("utf-8", "replace"), said)
+        stem = Path(said).stem
+        model = read_config(config, name=None if stem == "config" else stem[:60] or None)
+    else:
+        model = catalog.find(str(name))
+    changes = {key: given[key] for key in CHANGES if given.get(key) is not None}
+    return override(model, changes) if changes else model
+
+
+def cluster_of(given: Given) -> Any:
+    from meshwright.cluster.parse import parse_cluster
+
+    text = str(given["gpus"])
+    if text.strip().lower().endswith((".yaml", ".yml")):
+        raise QuestionError("write GPUs as 256xH100; files are not read here")
+    cluster = parse_cluster(text, **overrides_of(given))
+    if cluster.world > MOST_GPUS:
+        raise QuestionError(f"{cluster.world:,} GPUs are more than this server plans for ({MOST_GPUS:,})")
+    return cluster
+
+
+MOST_GPUS = 131_072
+
+
+def overrides_of(given: Given) -> dict[str, Any]:
+    return {name: given[name] for name in OVERRIDES if given.get(name) is not None}
+
+
+def options_of(given: Given) -> Any:
+    from meshwright.api.asking import Options
+    from meshwright.job.spec import Recompute
+
+    fields: dict[str, Any] = {name: given[name] for name in PLAIN if given.get(name) is not None}
+    for name in DEGREES:
+        value = given.get(name)
+        if value is not None:
+            fields[name] = tuple(value) if isinstance(value, list) else value
+    row = given.get("recompute")
+    if row is not None:
+        fields["recompute"] = Recompute(**{**row, "modules": tuple(row.get("modules", ()))})
+    execution = {k: v for k, v in (given.get("execution") or {}).items() if v is not None}
+    if "overlaps" in execution:
+        execution["overlaps"] = frozenset(execution["overlaps"])
+    fields["execution"] = execution
+    return Options(**fields)
