@@ -148,6 +148,7 @@ def _search_flags(
         least = Saving(recompute=FULL, offload=savings[-1].offload)
         lightest = tuple(least.applied(one.execution) for one in flags)
         possible = _within_memory(pricer, reach, lightest, tally)
+        _remember_over(pricer, reach & ~possible, candidates, legal, tally)
         tally.excluded["memory"] += int(np.sum([mask & ~possible for mask in legal]))
         reach &= possible
     bounds = Bounds(keep=tally.keep, times=np.zeros(len(worth)), roomy={})
@@ -183,10 +184,22 @@ def _within_memory(pricer: Pricer, reach: Bools, lightest: tuple[Execution, ...]
     """Rows whose state and least activations may fit; no recompute set keeps less than full. [F*G]"""
     possible = np.zeros(len(reach), dtype=bool)
     for piece in pricer.pieces(np.flatnonzero(reach), lightest):
-        size = piece.floor()
-        possible[piece.rows] = size <= tally.usable
-        tally.remember_least(piece, size, len(pricer.space))
+        possible[piece.rows] = piece.floor() <= tally.usable
     return possible
+
+
+def _remember_over(
+    pricer: Pricer, over: Bools, candidates: Sequence[tuple[Execution, ...]], legal: Sequence[Bools],
+    tally: _Tally,
+) -> None:  # fmt: skip
+    """Remember which row needs least, each with the heaviest saving that is legal there."""
+    if tally.pieces:  # something fits: nobody will ask
+        return
+    left = over.copy()
+    for executions, mask in zip(reversed(candidates), reversed(legal), strict=True):
+        for piece in pricer.pieces(np.flatnonzero(left & mask), executions):
+            tally.remember_least(piece, piece.floor(), len(pricer.space))
+        left &= ~mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,7 +162,7 @@ def _splits_of(model: Model, pp: int, vpp: int, *, both: bool) -> list[PipelineL
     even = None
     if model.num_layers % (pp * vpp) == 0:
         even = PipelineLayout.even(model.num_layers, pp, vpp, len(model.mtp))
-        if not both:
+        if not both or model.is_hybrid:
             return [even]
     automatic = PipelineLayout.automatic(model, pp, vpp)
     if automatic is None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from meshwright.layout.rules.numbers import multiples_around
 from meshwright.layout.rules.rule import ADVICE, ARGUMENTS, BRIDGE, BRIDGE_CONFIG, CORE, LM, Rule, given
@@ -165,9 +168,9 @@ DYNAMIC_PADDING = Rule(
 )
 
 
-def fp8_rows(v: View) -> int:
-    """Tokens a rank works on at once."""
-    return int(v["seq_length"] // (v.cp * (v.tp if v.on("sequence_parallel") else 1)))
+def fp8_rows(v: View) -> Any:
+    """Tokens of a sequence that a rank works on: a number, or one a row of a table."""
+    return v["seq_length"] // (v.cp * np.where(v.get("sequence_parallel", False), v.tp, 1))
 
 
 FP8_LENGTH = Rule(
@@ -179,6 +182,7 @@ FP8_LENGTH = Rule(
     enforced_by=CORE,
     source="Transformer Engine quantization (block sizes); Megatron Bridge packing notes",
     applies=lambda v: bool(v.get("fp8")) and v["fp8_recipe"] in FP8_BLOCK,
+    mask=True,
     holds=lambda v: (v.mbs * fp8_rows(v)) % FP8_BLOCK[v["fp8_recipe"]] == 0,
     message=lambda v: (
         f"{v['fp8_recipe']} needs multiples of {FP8_BLOCK[v['fp8_recipe']]} tokens on a rank: "
