@@ -11,6 +11,7 @@ from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption, default_job
+from meshwright.job.lengths import read_sequence_lengths, token_shares
 from meshwright.job.precedents import Recipe, precedents
 from meshwright.job.spec import (
     Execution,
@@ -69,6 +70,10 @@ class Options:
     execution: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Execution` that are given; the others are what the stack uses on that GPU."""
     model_changes: Mapping[str, object] = field(default_factory=dict)
+    longest_packed_sequence: int | None = None
+    """Tokens of the longest packed sequence: memory is priced at it, time at `seq_length`."""
+    sequence_lengths: str | tuple[tuple[int, float], ...] = ()
+    """Lengths of packed samples: words ("2048:0.5,8192:0.5", or a file), or pairs (tokens, samples)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,10 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         task=options.task, precision=options.precision, max_position=described.max_position,
         seq_length=options.seq_length, global_batch=options.global_batch,
     )  # fmt: skip
-    job = replace(job, optimizer=options.optimizer, grad_dtype=options.grad_dtype)
+    job = replace(
+        job, optimizer=options.optimizer, grad_dtype=options.grad_dtype,
+        longest_packed_sequence=options.longest_packed_sequence, packing=_packing(options),
+    )  # fmt: skip
     stack = Stack(
         release=options.stack, framework=options.framework, framework_version=options.framework_version
     )
@@ -115,6 +123,14 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         )
         assumed = (*assumed, note)
     return Asked(question=question, execution=execution, assumptions=(*assumed, *flags))
+
+
+def _packing(options: Options) -> tuple[tuple[int, float], ...]:
+    """Shares of tokens by the length of the samples they are in."""
+    given = options.sequence_lengths
+    if not given:
+        return ()
+    return read_sequence_lengths(given) if isinstance(given, str) else token_shares(given)
 
 
 def _flags(execution: Execution, model: Model, options: Options, source: str) -> tuple[Assumption, ...]:
@@ -148,6 +164,7 @@ def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
         **given, bounds=options.bounds, sp=options.sp,
         execution=asked.execution, flags=_free_flags(asked, options),
         recompute=None if options.recompute is None else (options.recompute,), pipeline=pipeline,
+        splits="default" if fixed else "both",
     )  # fmt: skip
 
 

@@ -18,11 +18,12 @@ DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
 PLAIN = (
     "seq_length", "global_batch", "precision", "task", "optimizer", "grad_dtype", "stack", "framework",
     "framework_version", "sp", "pipeline_layout", "first_stage_layers", "last_stage_layers",
-    "account_for_embedding", "account_for_loss",
+    "account_for_embedding", "account_for_loss", "sequence_lengths", "longest_packed_sequence",
 )  # fmt: skip
 FLAGS = (
     "dispatcher", "cuda_graphs", "distributed_optimizer", "fsdp", "optimizer_offload", "cp_comm",
-    "capacity_factor", "cross_entropy_fusion", "expert_imbalance",
+    "capacity_factor", "cross_entropy_fusion", "expert_imbalance", "cpu_offload_layers",
+    "expandable_segments", "attention_backend", "cross_entropy_impl",
 )  # fmt: skip
 CHANGES = ("num_layers", "mtp_num_layers", "max_position", "vocab_size")
 LARGEST_DEGREE = 10**6
@@ -37,6 +38,9 @@ def read_options(said: Mapping[str, Any]) -> Options:
     fields: dict[str, Any] = {name: said[name] for name in PLAIN if name in said}
     fields |= {name: degrees(name, said[name]) for name in DEGREES if name in said}
     fields["execution"] = {name: said[name] for name in FLAGS if name in said} | _overlaps(said)
+    if "offload_modules" in said:
+        words = said["offload_modules"].replace(" ", ",").split(",")
+        fields["execution"] |= {"offload_modules": tuple(filter(None, words))}
     fields["bounds"] = {name: Range(most=said[f"max_{name}"]) for name in DEGREES if f"max_{name}" in said}
     fields["free"] = tuple(filter(None, said.get("free", "").split(",")))
     fields["recompute"] = _recompute(said)

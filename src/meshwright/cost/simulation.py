@@ -52,7 +52,7 @@ def simulated_step(question: Question, table: LayoutTable) -> TimeTable:
     lengths = lengths * question.calibration.factor("all")
     terms = dict(timed.terms)
     busy = sum(terms[name] for name in TERMS if name not in (*STEP_ONLY, "pp", "bubble"))
-    left = lengths - (busy + timed.sharding)
+    left = lengths - (busy + timed.sharding - timed.waits)
     terms["pp"] = np.clip(terms["pp"], 0.0, np.maximum(left, 0.0))
     terms["bubble"] = left - terms["pp"]
     return replace(timed, terms=terms)

@@ -24,6 +24,7 @@ from meshwright.cost.kernels import measured_relative
 from meshwright.cost.keys import distinct_keys
 from meshwright.cost.machine import machine_for
 from meshwright.cost.network import Network, network_of
+from meshwright.cost.packs import packs_wait
 from meshwright.cost.question import Question
 from meshwright.cost.stages import StageView
 from meshwright.facts import load_json
@@ -45,12 +46,14 @@ class TimeTable:
     band   relative half width of the 80 % band
     stage  [N, D] seconds of each scored stage for one micro-batch, forward and backward
     sharding  [N] the part of `dp` that is paid beside every micro-batch: gathers and scatters of FSDP
+    waits  [N] the part of `imbalance` that ranks wait for the one with the heaviest packs
     """
 
     terms: dict[str, Floats]
     band: float
     stage: Floats
     sharding: Floats
+    waits: Floats
 
     @property
     def step(self) -> Floats:
@@ -83,7 +86,8 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
     sharding = micro * (fsdp * multiplicity).sum(axis=1) / table.pp
     terms["dp"] = reduced + sharding
     terms["pp"] = boundary_seconds(question, table, machine.network)
-    terms["imbalance"] = micro * (slowest - total / table.pp)
+    waits = packs_wait(question.job, table, average[BLOCK_TERMS.index("attention")], question.model.is_moe)
+    terms["imbalance"] = micro * (slowest - total / table.pp) + waits
     hidden = np.einsum("ndk,nk->nd", held, costs.hidden[keys.of_row])
     terms["bubble"] = (total - slowest) / table.vpp + _unhidden(table, stage, hidden, multiplicity)
     terms["optimizer"] = optimizer_seconds(question, table, own)
@@ -94,6 +98,7 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
         band=_band(question),
         stage=stage * whole,
         sharding=sharding * whole,
+        waits=waits * whole,
     )
 
 

@@ -21,12 +21,11 @@ from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.layout.rules import Finding
 from meshwright.layout.table import LayoutTable
-from meshwright.model.flops import flops_per_token
 from meshwright.model.parameters import count_parameters
 from meshwright.model.serial import to_dict
 from meshwright.planner.again import one_row
 from meshwright.planner.budget import Budget
-from meshwright.planner.explaining import Explained
+from meshwright.planner.explaining import Explained, job_flops
 from meshwright.planner.memory_detail import MemoryDetail
 
 
@@ -319,7 +318,7 @@ def _time(question: Question, timed: TimeTable, row: int) -> Time:
     step = float(np.sum(list(terms.values())))
     world, job = question.cluster.world, question.job
     tokens = job.tokens_per_step / step / world
-    tflops = tokens * flops_per_token(question.model, job.seq_length) / 1e12
+    tflops = tokens * job_flops(question)[1] / 1e12
     if job.task == "lora":
         tflops *= 2 / 3  # no weight gradients of the frozen weights
     fmt = recipe_for(job.precision, question.cluster.gpu).gemm
