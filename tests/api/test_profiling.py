@@ -1,5 +1,7 @@
 """From plans to short runs, without a scheduler."""
 
+from typing import ClassVar
+
 import pytest
 
 import meshwright as mw
@@ -54,6 +56,19 @@ def test_a_run_faster_than_the_card_is_not_learned_from(answer, tmp_path):
     with pytest.raises(mw.QuestionError, match="at its peak"):
         api.calibrate([run], tmp_path / "c.json")
     assert not (tmp_path / "c.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "differs"),
+    [("llama3-8b", {"tp": 4}, []), ("mixtral-8x7b", {"tp": 4, "ep": 4, "etp": 1}, ["etp"])],
+)
+def test_the_etp_that_a_log_states_counts_for_experts_only(model, options, differs):
+    class Log:
+        degrees: ClassVar = {"tp": 4, "etp": 4}
+        world = 16
+
+    plan = mw.estimate(model, "16xH100", mw.Options(**options)).as_dict()
+    assert [row.split("=")[0].split()[-1] for row in api._differences(plan, Log)] == differs
 
 
 def test_a_profile_reports_measured_beside_predicted(answer, tmp_path):
