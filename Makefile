@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-fast lint format bench differential docs-generated clean
+.PHONY: demo test test-fast lint format bench differential verify-random docs-generated clean
 
 demo: $(VENV)/.base
 	$(BIN)/meshwright plan deepseek-v3 --gpus 256xH100
@@ -31,6 +31,9 @@ bench: $(VENV)/.dev
 
 differential: $(VENV)/.dev
 	$(BIN)/python benchmarks/differential.py
+
+verify-random: $(VENV)/.dev
+	$(BIN)/python benchmarks/verify_random.py --plans 30
 
 docs-generated: $(VENV)/.base
 	$(BIN)/python tools/generate_docs.py

@@ -98,7 +98,7 @@ def test_figures_of_a_run_in_si_units() -> None:
 
 
 def test_lost_time_is_shared_out_over_named_causes() -> None:
-    found = {cause.name: cause.text for cause in causes(judged("mlm_slow").log, 4.6)}
+    found = {cause.name: cause.text for cause in causes(judged("mlm_slow").log)}
     assert set(found) == {"checkpoints", "data", "imbalance", "clocks", "flags"}
     assert "every 10 iterations" in found["checkpoints"]
 

@@ -22,7 +22,7 @@ def verify(
     ] = "",
     *,
     gpus: Annotated[str, typer.Option("--gpus", help="for example 256xH100", show_default=False)] = "",
-    source: Annotated[str, typer.Option("--from", help="the JSON of a plan or estimate")] = "",
+    source: Annotated[str, typer.Option("--from", "--against", help="the JSON of a plan or estimate")] = "",
     level: Annotated[
         str, typer.Option("--level", help="0 starts, 1 memory, 2 trains, 3 on GPUs")
     ] = "0,1,2,3",
@@ -34,11 +34,14 @@ def verify(
     said: dict[str, Any],
 ) -> None:
     """Run the layout small on Megatron Core itself and judge it, or judge the log of a real run."""
+    from rich.console import Group
+
     import meshwright as mw
     from meshwright.api import verifying as api
+    from meshwright.api.slowness import speed_of
     from meshwright.cli.reading import read_answer, read_cluster, read_levels, read_options
     from meshwright.cli.show import console
-    from meshwright.report.verification import judgement_screen, verification_screen
+    from meshwright.report.verification import judgement_screen, speed_screen, verification_screen
 
     def asked() -> Any:
         if source:
@@ -46,9 +49,12 @@ def verify(
         return mw.estimate(model, read_cluster(gpus, said), read_options(said))
 
     if log:
-        expected = api.expected_of(asked()) if source or model else None
-        judged = api.judge(log, expected)
-        _print(judged.as_dict(), judgement_screen(judged), as_json, console)
+        plan = asked() if source or model else None
+        judged = api.judge(log, None if plan is None else api.expected_of(plan))
+        speed = speed_of(judged, plan)
+        data = judged.as_dict() | {"speed": speed.as_dict() if speed else None}
+        screen = judgement_screen(judged)
+        _print(data, Group(screen, speed_screen(speed)) if speed else screen, as_json, console)
         raise typer.Exit(0 if judged.passed else 1)
     answer = api.verify_answer(asked(), levels=read_levels(level), fault=fault or None)
     _print(answer.as_dict(), verification_screen(answer), as_json, console)

@@ -8,6 +8,7 @@ from typing import Any
 from meshwright.job.spec import Job
 from meshwright.layout.ranks import RankGrid
 from meshwright.layout.rules import View, check, rule
+from meshwright.layout.rules.rule import Effect
 from meshwright.verify.engine_fields import RELEASE
 from meshwright.verify.parameters import differences, own_counts
 from meshwright.verify.process import EngineError, EngineProcess
@@ -57,8 +58,11 @@ def built(engine: EngineProcess, subject: Subject, ours: tuple[str, ...]) -> Out
     return Outcome("pass", summary(subject, groups, stages), evidence)
 
 
-def our_reasons(subject: Subject) -> tuple[str, ...]:
-    """Why the plan cannot start by our own rules, as raw Megatron Core would be told it."""
+def our_reasons(subject: Subject, effect: Effect = "raises") -> tuple[str, ...]:
+    """Why the plan cannot start by our own rules, as raw Megatron Core would be told it.
+
+    effect  "miscomputes" asks instead why it starts and trains wrongly
+    """
     placement = subject.placement
     said = {
         "world_size": subject.world,
@@ -80,7 +84,7 @@ def our_reasons(subject: Subject) -> tuple[str, ...]:
         job=Job(seq_length=subject.seq_length, global_batch=batch),
         execution=subject.execution,
     )
-    stops = [finding.message for finding in check(view) if rule(finding.rule).effect == "raises"]
+    stops = [finding.message for finding in check(view) if rule(finding.rule).effect == effect]
     return tuple(stops)[:MOST_REASONS]
 
 

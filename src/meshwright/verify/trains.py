@@ -11,6 +11,7 @@ from meshwright.verify.log_judge import Expected, judge_log
 from meshwright.verify.logs import read_log
 from meshwright.verify.process import EngineProcess
 from meshwright.verify.shrink import SmallCopy, shrink
+from meshwright.verify.starts import our_reasons
 from meshwright.verify.subject import Subject
 from meshwright.verify.verification import Outcome
 
@@ -48,7 +49,13 @@ def trains(engine: EngineProcess, subject: Subject, fault: str | None = None) ->
         return Outcome("fail", f"the model does not train in one process: {last_line(failures[0]['text'])}")
     if fault:
         return faulty_outcome(fault, small, answer)
-    return outcome(small, answer, chosen)
+    found = outcome(small, answer, chosen)
+    ours = our_reasons(subject, effect="miscomputes") if found.verdict == "fail" else ()
+    if ours:
+        return Outcome(
+            "fail", f"{found.why}; our rules: {ours[0]}", {**found.evidence, "our_rules": list(ours)}
+        )
+    return found
 
 
 def training(small: Subject) -> dict[str, Any]:

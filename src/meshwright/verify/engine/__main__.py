@@ -36,7 +36,9 @@ def describe(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if "megatron" in frame.filename] or frames[-1:]
     place = f"{os.path.basename(inside[-1].filename)}:{inside[-1].lineno}" if inside else ""
-    message = str(error).strip() or (inside[-1].line or "" if inside else "")
+    message, line = str(error).strip(), (inside[-1].line or "") if inside else ""
+    if not message or message.startswith("when instantiating"):  # an assertion without words
+        message = f"{line} {message}".strip()
     return {
         "ok": False,
         "type": type(error).__name__,
