@@ -86,7 +86,7 @@ def test_a_job_takes_its_recipe_and_says_so():
 def test_a_model_without_a_recipe_takes_4_mi_tokens():
     job, assumed = default_job(["deepseek-v3"], H100, 256, max_position=163840)
     assert (job.seq_length, job.tokens_per_step) == (4096, 4 * 1024**2)
-    assert all("no recipe" in item.source for item in assumed)
+    assert all("our list of recipes has none" in item.source for item in assumed)
 
 
 def test_a_short_model_bounds_the_sequence():

@@ -154,18 +154,27 @@ def test_slurm_nodes(degrees, gpus, line):
     assert answer.section("nodes").lines[0].startswith(line)
 
 
-def test_the_moe_checklist_has_its_four_points():
+def test_the_moe_checklist_has_every_point():
     lines = (
         advise(about("deepseek-v3", gpus=1024, degrees={"tp": 2, "pp": 16, "ep": 64}, seq_length=4096))
         .section("checklist")
         .lines
     )
-    assert [line[:3] for line in lines] == ["[x]"] * 4
-    assert "16 * max(2, 64) = 1,024" in lines[0]
-    assert "2,048 is not usable" in lines[1]
-    assert "DP = 1,024 / (TP 2 * PP 16 * CP 1) = 32" in lines[2]
-    assert "EDP = 1,024 / (PP 16 * EP 64 * ETP 1) = 1" in lines[2]
-    assert "SP on" in lines[3]
+    said = (
+        ("PP * max(TP*CP, EP*ETP) = 16 * max(2, 64) = 1,024", "(128 nodes of 8)"),
+        ("2,048 is not usable",),
+        (
+            "DP = world_size / (TP * PP * CP) = 1,024 / (2 * 16 * 1) = 32",
+            "EDP = world_size / (PP * EP * ETP) = 1,024 / (16 * 64 * 1) = 1",
+        ),
+        ("TP 2 stays inside one NVLink domain",),
+        ("SP: on",),
+        ("seq_length % (2 * CP) == 0",),
+        ("from 8K add CP=2", "4,096 tokens: add sequence parallelism"),
+    )
+    for line, words in zip(lines, said, strict=True):
+        assert line.startswith("[x] ")
+        assert all(word in line for word in words), line
 
 
 @pytest.mark.parametrize(
@@ -261,3 +270,29 @@ def test_an_unknown_topic_is_refused():
 def test_no_line_is_wider_than_asked_except_commands():
     for line in advise(about("deepseek-v3", gpus=256)).text(80).splitlines():
         assert len(line) <= 80 or line.endswith("\\"), line
+
+
+def test_the_guides_own_evaluation_question_is_answered_first_and_whole():
+    degrees = {"pp": 2, "tp": 2, "cp": 1, "ep": 8, "etp": 1}
+    answer = advise(GuideQuestion(degrees=degrees))
+    assert [section.id for section in answer.sections][:2] == ["start", "checklist"]
+    text = answer.section("checklist").text(1000)
+    for element in (
+        "2 * max(2, 8) = 16", "32 is not usable", "world_size / (TP * PP * CP)", "world_size / (PP * EP * ETP)",
+        "NVLink domain", "SP: on", "seq_length % (2 * CP) == 0", "from 32K CP=4-8",
+    ):  # fmt: skip
+        assert element in text
+
+
+@pytest.mark.parametrize(
+    ("degrees", "seq_length", "says"),
+    [
+        ({"tp": 2, "cp": 4, "ep": 8}, 4100, "4,100 % 8 = 4, not legal"),
+        ({"tp": 2, "cp": 4, "ep": 8}, None, "with CP 4 a multiple of 8"),
+        ({"tp": 16, "ep": 16}, None, "TP 16 does not stay inside one NVLink domain (of 8 GPUs)"),
+        ({"tp": 1, "ep": 8}, None, "SP: off; it needs TP > 1"),
+    ],
+)
+def test_the_checklist_speaks_of_the_asked_degrees(degrees, seq_length, says):
+    answer = advise(GuideQuestion(degrees=degrees, seq_length=seq_length), ["checklist"])
+    assert says in answer.text(1000)

@@ -13,6 +13,10 @@ from meshwright.job.spec import Job, Precision, Task
 from meshwright.job.stacks import GpuKind
 
 
+UNLISTED = "our list of recipes has none for this model and task"
+"""Why a general default is taken. Others may ship: the list says of each where it stands."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
     """One value that was filled in, in the words of the command line, and where it came from."""
@@ -61,14 +65,14 @@ def _default_seq_length(near: tuple[Recipe, ...], max_position: int | None) -> t
         return near[0].seq_length, f"recipe {near[0].recipe} ({near[0].source})"
     if max_position is not None and max_position < fact["value"]:
         return max_position, "the model's longest position"
-    return int(fact["value"]), f"no recipe of this model; {fact['source']}"
+    return int(fact["value"]), f"{UNLISTED}; {fact['source']}"
 
 
 def _default_batch(near: tuple[Recipe, ...], seq_length: int, gpus: int) -> tuple[int, str]:
     """Global batch in samples: the recipe's, or its tokens a step at another sequence length."""
     if not near:
         fact = _facts()["default_tokens_per_step"]
-        return _samples(fact["value"], seq_length), f"no recipe of this model; {fact['source']}"
+        return _samples(fact["value"], seq_length), f"{UNLISTED}; {fact['source']}"
     same = [row for row in near if row.seq_length == seq_length]
     row = (same or near)[0]
     batch = row.gbs if same else _samples(row.tokens_per_step, seq_length)

@@ -12,6 +12,7 @@ from meshwright.planner.guide.start import start, working_layout
 
 TOPICS = (
     "start",
+    "checklist",
     "size",
     "experts",
     "topology",
@@ -20,7 +21,6 @@ TOPICS = (
     "minimum",
     "data-parallel",
     "nodes",
-    "checklist",
     "memory",
     "code",
     "cautions",
@@ -49,6 +49,7 @@ def advise(question: GuideQuestion, topics: Sequence[str] | None = None) -> Advi
         verdict, starts, near, counts = start(question, layout, source)
     sections = [
         verdict,
+        grids.checklist(layout, question) if question.is_moe is not False else None,
         tables.size(question) if question.is_moe is not True else None,
         tables.experts(question) if question.is_moe is not False else None,
         tables.topology(question, layout),
@@ -57,7 +58,6 @@ def advise(question: GuideQuestion, topics: Sequence[str] | None = None) -> Advi
         grids.minimum(layout, source),
         grids.data_parallel(layout, question.world),
         grids.nodes(layout, question),
-        grids.checklist(layout, question) if question.is_moe is not False else None,
         memory.memory(question, layout),
         words.code(layout),
         words.cautions(),

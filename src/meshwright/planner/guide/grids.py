@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from meshwright.layout.layout import Layout
+from meshwright.planner.guide.rows import sequence_rows
 from meshwright.planner.guide.spec import GuideQuestion, Section, degree_words, guide
 
 MAX_FORMULA = "min_gpus = PP * max(TP*CP, EP*ETP)"
@@ -34,7 +35,7 @@ def minimum(layout: Layout, layout_source: str) -> Section:
         title="Fewest GPUs",
         lines=tuple(lines),
         guide_says=f"{MAX_FORMULA}; the two grids: {grids['cited']}",
-        holds=(_lcm_words(layout), grids["remark"]),
+        holds=(_lcm_words(layout),),
         agrees=agrees,
         source=grids["source"],
         values={
@@ -106,36 +107,63 @@ def nodes(layout: Layout, question: GuideQuestion) -> Section:
 
 
 def checklist(layout: Layout, question: GuideQuestion) -> Section:
-    """The four points that the guide wants in every answer about an MoE layout."""
-    world = question.world
-    seq = question.seq_length
-    cp_rule = (
-        (
-            f"CP {layout.cp}: seq_length {seq:,} % {2 * layout.cp} = {seq % (2 * layout.cp)}"
-            if seq is not None
-            else f"CP {layout.cp}: seq_length must be a multiple of {2 * layout.cp}"
-        )
-        if layout.cp > 1
-        else "CP 1: nothing to divide"
-    )
+    """The points that the guide wants in every answer about an MoE layout, each with its numbers."""
     lines = [
-        f"[x] minimum GPUs: {layout.pp} * max({layout.dense_grid}, {layout.expert_grid}) = "
-        f"{layout.guide_min_gpus:,} by the guide; {layout.min_gpus:,} by {LCM_FORMULA}",
-        f"[x] {_product_line(layout)}",
-        "[x] both DP formulas: " + "; ".join(_evaluated(layout, world or layout.min_gpus)),
-        f"[x] topology: TP {layout.tp} {'fits' if layout.tp <= question.nvlink_domain else 'does not fit'} "
-        f"in an NVLink domain of {question.nvlink_domain}; SP {'on' if layout.sp else 'off'}"
-        f"{' (TP>1 with experts needs it on)' if layout.tp > 1 and not layout.sp else ''}; {cp_rule}; "
-        "above 8K tokens add CP",
+        f"minimum GPUs: PP * max(TP*CP, EP*ETP) = {layout.pp} * max({layout.dense_grid}, "
+        f"{layout.expert_grid}) = {layout.guide_min_gpus:,}; exactly, {LCM_FORMULA} = {layout.min_gpus:,}"
+        f" ({_node_count(layout.min_gpus, question.gpus_per_node)} of {question.gpus_per_node})",
+        _product_line(layout),
+        "both DP formulas: "
+        + "; ".join(_evaluated(layout, question.world or layout.min_gpus))
+        + ("" if question.world else f" (on the minimum of {layout.min_gpus:,} GPUs)"),
+        _tp_line(layout, question),
+        _sp_line(layout),
+        _cp_line(layout, question.seq_length),
+        _length_line(question.seq_length),
     ]
     return Section(
         id="checklist",
         title="MoE checklist",
-        lines=tuple(lines),
+        lines=tuple(f"[x] {line}" for line in lines),
         guide_says="answers about MoE layouts give the minimum, refuse the full product, "
         "give both DP formulas, and mention TP topology, SP, CP divisibility and CP for long sequences",
         source=guide()["source"],
     )
+
+
+def _tp_line(layout: Layout, question: GuideQuestion) -> str:
+    domain = question.nvlink_domain
+    stays = "stays" if layout.tp <= domain else "does not stay"
+    return (
+        f"TP topology: TP {layout.tp} {stays} inside one NVLink domain (of {domain} GPUs), where TP belongs; "
+        "grow across nodes with PP, EP or DP"
+    )
+
+
+def _sp_line(layout: Layout) -> str:
+    state = "on (sequence_parallel=True)" if layout.sp else "off"
+    if layout.tp == 1:
+        return f"SP: {state}; it needs TP > 1"
+    needs = "MoE with TP > 1 trains only with SP on" if layout.sp else "turn it on: MoE with TP > 1 needs SP"
+    return f"SP: {state}; {needs}"
+
+
+def _cp_line(layout: Layout, length: int | None) -> str:
+    rule = "CP divisibility: seq_length % (2 * CP) == 0"
+    if layout.cp == 1:
+        return f"{rule} for CP > 1; CP 1 has nothing to divide"
+    step = 2 * layout.cp
+    if length is None:
+        return f"{rule}: with CP {layout.cp} a multiple of {step}"
+    return f"{rule}: {length:,} % {step} = {length % step}" + ("" if length % step == 0 else ", not legal")
+
+
+def _length_line(length: int | None) -> str:
+    words = "long sequences: from 2K tokens SP, from 8K add CP=2, from 32K CP=4-8 (a2a+p2p for large CP)"
+    if length is None:
+        return words
+    uses = " or ".join(row["use"] for row in sequence_rows(length))
+    return f"{words}; {length:,} tokens: {uses}"
 
 
 def growth(layout: Layout, factors: tuple[int, ...] = (1, 2, 4)) -> tuple[dict[str, int], ...]:
@@ -156,8 +184,10 @@ def _evaluated(layout: Layout, world: int) -> tuple[str, str]:
     dense, expert = layout.pp * layout.dense_grid, layout.pp * layout.expert_grid
     pp = layout.pp
     return (
-        f"DP = {world:,} / (TP {layout.tp} * PP {pp} * CP {layout.cp}) = {_quotient(world, dense)}",
-        f"EDP = {world:,} / (PP {pp} * EP {layout.ep} * ETP {layout.etp}) = {_quotient(world, expert)}",
+        f"dense DP = world_size / (TP * PP * CP) = {world:,} / ({layout.tp} * {pp} * {layout.cp}) = "
+        f"{_quotient(world, dense)}",
+        f"MoE EDP = world_size / (PP * EP * ETP) = {world:,} / ({pp} * {layout.ep} * {layout.etp}) = "
+        f"{_quotient(world, expert)}",
     )
 
 

@@ -77,7 +77,7 @@ def experts(question: GuideQuestion) -> Section:
         "PP takes the layers across nodes",
         holds=(
             table["card_disagrees"],
-            f"of {len(all_recipes())} language-model recipes that ship today "
+            f"of the {len(all_recipes())} language-model recipes we list, "
             f"{_count(lambda recipe: recipe.etp > 1)} have ETP above 1",
         ),
         agrees=row is None or row["status"] != "contradicted",
@@ -112,7 +112,7 @@ def topology(question: GuideQuestion, layout: Layout) -> Section:
         guide_says=data["guide"],
         holds=(
             data["holds"],
-            f"of {len(all_recipes())} language-model recipes that ship today {tp1} use TP=1 and {tp8} TP=8",
+            f"of the {len(all_recipes())} language-model recipes we list, {tp1} use TP=1 and {tp8} TP=8",
         ),
         source=f"{guide()['source']}; {guide()['recipes_source']}",
         values={"network": network, "rows": [dict(row) for row in rows], "nvlink_domain": domain},
