@@ -7,7 +7,7 @@ from meshwright.cost.question import Question
 from meshwright.job.spec import Execution, Job, Recompute
 from meshwright.layout.layout import Layout
 from meshwright.model.catalog import find
-from meshwright.planner.remedies import Setting, remedies
+from meshwright.planner.remedies import Setting, changes, remedies
 
 
 def setting(model: str, gpus: str, layout: Layout, *, seq: int = 8192, batch: int = 128, **flags: object):
@@ -36,7 +36,7 @@ def test_where_one_change_is_not_enough_several_are_named_together():
     first = remedies(question, start)[0]
     assert first.verdict == "fits"
     assert len(first.options) > 1
-    assert ("--offload", "optimizer=1") in first.options
+    assert ("--offload", "1") in first.options
     assert first.setting.execution.optimizer_offload == 1.0
 
 
@@ -79,3 +79,21 @@ def test_a_remedy_is_a_setting_that_can_be_priced_again(option):
     remedy = next(r for r in remedies(question, start, most=99) if r.options[0][0] == option)
     name = option.removeprefix("--")
     assert getattr(remedy.setting.layout, name) == 2 * getattr(start.layout, name)
+
+
+def test_every_remedy_can_be_typed():
+    """The options of every change are options of the commands."""
+    from meshwright.cli.options import BOUNDS, CLUSTER, EXECUTION, JOB, LAYOUT
+
+    flags = {
+        word for group in (LAYOUT, JOB, EXECUTION, CLUSTER, BOUNDS) for f in group for word in f.spellings
+    }
+    known = {word for text in flags for word in text.split("/")}
+    plain = {"cross_entropy_fusion": False, "attention_backend": "unfused", "expandable_segments": False}
+    for model, gpus, more in (
+        ("llama-3-70b", "64xH100", plain),
+        ("qwen3-30b-a3b", "32xH100", {"distributed_optimizer": False}),
+    ):
+        question, start = setting(model, gpus, Layout(mbs=2, pp=2, vpp=2), **more)
+        used = {option for options, *_ in changes(question, start) for option in options}
+        assert used <= known

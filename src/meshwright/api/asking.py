@@ -110,7 +110,7 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
     source = execution_source(stack, cluster.gpu, described.is_moe, job.precision)
     flags = _flags(execution, described, options, source)
     single: dict[str, Any] = {
-        name: value for name, value in options.execution.items() if not isinstance(value, tuple)
+        name: value for name, value in options.execution.items() if not _several(name, value)
     }
     execution = replace(execution, **single)
     learned = load_learned(cluster.gpu.name)
@@ -176,7 +176,12 @@ def _free_flags(asked: Asked, options: Options) -> dict[str, tuple[object, ...]]
         for name, values in free_flags(base, options.free).items()
         if name not in options.execution
     }
-    return free | {name: value for name, value in options.execution.items() if isinstance(value, tuple)}
+    return free | {name: value for name, value in options.execution.items() if _several(name, value)}
+
+
+def _several(name: str, value: object) -> bool:
+    """Whether a flag was given as a list of values to choose from (some flags are lists themselves)."""
+    return isinstance(value, tuple) and name != "offload_modules"
 
 
 def _values(given: int | tuple[int, ...] | None, unnamed: tuple[int, ...] | None) -> tuple[int, ...] | None:

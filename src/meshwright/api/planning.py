@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright.api.asking import Asked, Options, ask, axes_of, names_of, practice
+from meshwright.api.memory import first_with_detail, layout_of, setting_of, with_memory_detail
 from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
@@ -26,7 +27,7 @@ from meshwright.planner.fit import fewest_gpus
 from meshwright.planner.nearby import advice
 from meshwright.planner.reasons import binding, reasons
 from meshwright.planner.references import references
-from meshwright.planner.remedies import Remedy, Setting, remedies
+from meshwright.planner.remedies import Remedy, remedies
 from meshwright.planner.repricing import shown_rows
 from meshwright.planner.search import Found, Progress, nothing, search
 from meshwright.planner.space import Axes
@@ -47,7 +48,7 @@ def plan(
     axes = axes_of(asked, options, fixed=False)
     found = search(asked.question, axes, progress, practice(asked))
     answer = _plans(asked, found, top, time.perf_counter() - start, variants=variants)
-    return _beside(asked, axes, found, answer)
+    return first_with_detail(_beside(asked, axes, found, answer))
 
 
 def _beside(asked: Asked, axes: Axes, found: Found, answer: Plans) -> Plans:
@@ -62,15 +63,6 @@ def _beside(asked: Asked, axes: Axes, found: Found, answer: Plans) -> Plans:
     if not found.fitting and best is not None:
         advised += [_remedy(one) for one in remedies(question, setting_of(best), most=5)]
     return replace(answer, references=tuple(told), advice=tuple(advised))
-
-
-def setting_of(answer: Estimate) -> Setting:
-    """What of an estimate a remedy may change."""
-    text = answer.pipeline_layout
-    pipeline = PipelineLayout.parse(text, answer.layout.pp) if text else None
-    return Setting(
-        job=answer.question.job, layout=_layout(answer), execution=answer.execution, pipeline=pipeline
-    )
 
 
 def _remedy(one: Remedy) -> str:
@@ -102,7 +94,7 @@ def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -
     """An estimate with its assumptions, findings, binding and reasons."""
     more = _layout_assumptions(asked.question.model, answer)
     uneven = answer.pipeline_layout if more else ""
-    findings = _findings(asked, _layout(answer), answer.execution, uneven)
+    findings = _findings(asked, layout_of(answer), answer.execution, uneven)
     return replace(
         answer, tied=tied, reasons=why, binding=binding(answer), assumptions=(*asked.assumptions, *more),
         findings=findings,
@@ -110,21 +102,23 @@ def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -
 
 
 def _layout_assumptions(model: Model, answer: Estimate) -> tuple[Assumption, ...]:
-    """An automatic pipeline layout is said, since Megatron could not divide the layers evenly."""
+    """A pipeline layout that is not Megatron's even one is said."""
     layout = answer.layout
-    if not _uneven(model, _layout(answer)):
+    if not _uneven(model, layout_of(answer), answer.pipeline_layout):
         return ()
-    why = f"automatic: {model.num_layers} layers do not divide over pp {layout.pp} x vpp {layout.vpp}"
+    why = f"{model.num_layers} layers do not divide over pp {layout.pp} x vpp {layout.vpp}"
+    if model.num_layers % (layout.pp * layout.vpp) == 0:
+        why = "it balances the embedding and the head, which an even split leaves on the ends"
+    why = f"automatic: {why}"
     return (Assumption(option="--pipeline-layout", value=answer.pipeline_layout, source=why),)
 
 
-def _uneven(model: Model, layout: Layout) -> bool:
-    return model.num_layers % (layout.pp * layout.vpp) != 0
-
-
-def _layout(answer: Estimate) -> Layout:
-    row = answer.layout
-    return Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
+def _uneven(model: Model, layout: Layout, pipeline: str) -> bool:
+    """Whether a layout string is another than the split Megatron makes by itself."""
+    if layout.pp == 1 or not pipeline or model.num_layers % (layout.pp * layout.vpp):
+        return bool(pipeline) and layout.pp > 1
+    even = PipelineLayout.even(model.num_layers, layout.pp, layout.vpp, len(model.mtp))
+    return not model.is_hybrid and pipeline != even.string()
 
 
 def _findings(asked: Asked, layout: Layout, execution: Execution, pipeline: str) -> tuple[Finding, ...]:
@@ -155,7 +149,8 @@ def estimate(model: str | Model, gpus: str | Cluster, options: Options | None = 
     sp = axes.sp if axes.sp is not None else axes.tp != (1,)
     layout = Layout(**{name: getattr(axes, name)[0] for name in DEGREES}, sp=sp)
     pipeline = axes.pipeline or default_pipeline(asked.question.model, layout.pp, layout.vpp)
-    uneven = pipeline.string() if pipeline is not None and _uneven(asked.question.model, layout) else ""
+    text = pipeline.string() if pipeline is not None else ""
+    uneven = text if _uneven(asked.question.model, layout, text) else ""
     findings = _findings(asked, layout, asked.execution, uneven)
     if any(finding.severity == "error" for finding in findings):
         return _refused(asked, layout, findings, axes)
@@ -163,7 +158,7 @@ def estimate(model: str | Model, gpus: str | Cluster, options: Options | None = 
     if not len(found.table):
         return _refused(asked, layout, findings, axes)
     answer = estimates(asked.question, found.table.rows(slice(0, 1)))[0]
-    return _told(asked, answer, tied=False, why=())
+    return with_memory_detail(_told(asked, answer, tied=False, why=()))
 
 
 def _refused(asked: Asked, layout: Layout, findings: tuple[Finding, ...], axes: Axes) -> Estimate:
@@ -196,7 +191,7 @@ def _again(data: Mapping[str, object]) -> Estimate:
     if any(finding.severity == "error" for finding in findings):
         return _refused(asked, layout, findings, Axes(pipeline=pipeline))
     answer = estimates(question, one_row(question, layout, execution, pipeline))[0]
-    return _told(asked, answer, tied=False, why=())
+    return with_memory_detail(_told(asked, answer, tied=False, why=()))
 
 
 def fit(

@@ -11,6 +11,7 @@ from meshwright.cli.options import (
     BOUNDS,
     CLUSTER,
     EXECUTION,
+    GOODPUT,
     JOB,
     LAYOUT,
     MODEL,
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-@with_options(*EVERYTHING, BOUNDS)
+@with_options(*EVERYTHING, BOUNDS, GOODPUT)
 def plan(
     model: ModelName,
     *,
@@ -70,12 +71,18 @@ def plan(
 ) -> None:
     """The best ways to divide the training of MODEL over some GPUs, best first.
 
-    With several GPU counts (64,128,256xH100, or autoxH100), prices or sequence lengths: one row each.
+    With several GPU counts (64,128,256xH100, or autoxH100), prices, sequence lengths, precisions, optimizers
+    or batches: one row each.
     """
     import meshwright as mw
-    from meshwright.cli.reading import read_cluster, read_options
+    from meshwright.cli.lists import split_lists
+    from meshwright.cli.reading import RATES, read_cluster, read_options, read_rates
     from meshwright.cli.show import progress_bar
+    from meshwright.job.spec import positive
 
+    positive("--top", top)
+    rates = read_rates(said, price, pue)
+    said, jobs = split_lists(said)
     options = read_options(said)
     if why_not:
         with progress_bar() as progress:
@@ -127,7 +134,6 @@ def _sweep(
     from meshwright.errors import QuestionError
     from meshwright.job.spec import one_of
     from meshwright.planner.budget import read_tokens
-    from meshwright.planner.economics import Rates, read_price
     from meshwright.planner.objectives import read_objective
     from meshwright.report.sweep import sweep_screen
 
@@ -139,10 +145,11 @@ def _sweep(
             gpus,
             options,
             objective=read_objective(objective),
-            rates=lambda cluster: Rates(price=read_price(price, cluster.gpu) if price else None, pue=pue),
+            rates=rates,
             tokens=read_tokens(tokens) if tokens else None,
             batch=one_of("scaling", scaling, ("strong", "weak")),
             seq_lengths=read_lengths(seq_lengths) if seq_lengths else (),
+            jobs=jobs,
             progress=progress,
         )
     _show(answer.as_dict(), lambda: sweep_screen(answer), as_json)

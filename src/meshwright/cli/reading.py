@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meshwright.cli.lists import batch, factors, several
 from meshwright.errors import QuestionError
 
 if TYPE_CHECKING:
     from meshwright.api.asking import Options
     from meshwright.cluster.spec import Cluster
+    from meshwright.planner.economics import Rates
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
 PLAIN = (
@@ -25,6 +28,7 @@ FLAGS = (
     "capacity_factor", "cross_entropy_fusion", "expert_imbalance", "cpu_offload_layers",
     "expandable_segments", "attention_backend", "cross_entropy_impl",
 )  # fmt: skip
+LISTED = ("dispatcher",)
 CHANGES = ("num_layers", "mtp_num_layers", "max_position", "vocab_size")
 LARGEST_DEGREE = 10**6
 MOST_JSON = 20_000_000
@@ -37,7 +41,12 @@ def read_options(said: Mapping[str, Any]) -> Options:
 
     fields: dict[str, Any] = {name: said[name] for name in PLAIN if name in said}
     fields |= {name: degrees(name, said[name]) for name in DEGREES if name in said}
+    if "global_batch" in said:
+        fields["global_batch"] = batch(said["global_batch"])
     fields["execution"] = {name: said[name] for name in FLAGS if name in said} | _overlaps(said)
+    fields["execution"] |= {name: several(f"--{name}", said[name]) for name in LISTED if name in said}
+    if "capacity_factor" in said:
+        fields["execution"]["capacity_factor"] = factors(said["capacity_factor"])
     if "offload_modules" in said:
         words = said["offload_modules"].replace(" ", ",").split(",")
         fields["execution"] |= {"offload_modules": tuple(filter(None, words))}
@@ -146,6 +155,22 @@ def numbered(option: str, words: list[str]) -> dict[int, str]:
 def read_overrides(said: Mapping[str, Any]) -> dict[str, Any]:
     names = ("gpus_per_node", "nvlink_domain", "network_gbps", "gpu_memory_gb")
     return {name: said[name] for name in names if name in said}
+
+
+def read_rates(said: Mapping[str, Any], price: str, pue: float) -> Callable[[Cluster], Rates]:
+    """What GPU hours cost and how often they fail, for each cluster (kinds of GPU have their own price)."""
+    from meshwright.planner.economics import Rates, read_price
+
+    minutes = said.get("checkpoint_minutes")
+    plain = Rates(
+        pue=pue, gpu_mtbf_hours=said.get("mtbf_hours"), checkpoint_seconds=said.get("checkpoint_seconds"),
+        restart_seconds=said.get("restart_seconds"), repair_hours=said.get("repair_hours"),
+        checkpoint_interval=None if minutes is None else 60 * minutes, spare_nodes=said.get("spares", 0),
+    )  # fmt: skip
+    return lambda cluster: replace(plain, price=read_price(price, cluster.gpu) if price else None)
+
+
+RATES = ("mtbf_hours", "checkpoint_seconds", "checkpoint_minutes", "restart_seconds", "repair_hours", "spares")
 
 
 def read_cluster(gpus: str, said: Mapping[str, Any]) -> Cluster:

@@ -7,7 +7,7 @@ every micro-batch in flight, the embedding's gradient, the optimizer step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +103,7 @@ class Accounts:
 
 def accounts(question: Question, table: LayoutTable, view: StageView) -> Accounts:
     """The parts of the memory of every layout at every stage of the view."""
+    question = replace(question, job=question.job.for_memory)
     keys, gpu = distinct_keys(table), question.cluster.gpu
     recipe = recipe_for(question.job.precision, gpu)
     sizes = sizes_of(question.model, question.job, recipe, keys, gpu)

@@ -7,7 +7,7 @@ changes only memory and speed (recompute, dispatcher, overlaps, sharding of the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from meshwright.errors import QuestionError, did_you_mean
@@ -70,6 +70,8 @@ class Job:
     attention_dropout: float = 0.0
     packing: tuple[tuple[int, float], ...] = ()
     """Lengths of samples packed into a sequence: pairs (tokens, share of all tokens); () for whole ones."""
+    longest_packed_sequence: int | None = None
+    """Tokens of the longest sequence that packing makes; memory must hold it, time follows the mean."""
 
     def __post_init__(self) -> None:
         positive("sequence length", self.seq_length)
@@ -82,6 +84,20 @@ class Job:
         fraction("hidden dropout", self.hidden_dropout)
         fraction("attention dropout", self.attention_dropout)
         object.__setattr__(self, "packing", packing_of(self.packing, self.seq_length))
+        if self.longest_packed_sequence is not None:
+            positive("the longest packed sequence", self.longest_packed_sequence)
+            if self.longest_packed_sequence < self.seq_length:
+                raise QuestionError(
+                    f"the longest packed sequence has {self.longest_packed_sequence:,} tokens, fewer than "
+                    f"the sequence length {self.seq_length:,}; it is the longest of them"
+                )
+
+    @property
+    def for_memory(self) -> Job:
+        """The job whose sequences are as long as the longest: what memory must hold."""
+        if self.longest_packed_sequence is None:
+            return self
+        return replace(self, seq_length=self.longest_packed_sequence)
 
     @property
     def tokens_per_step(self) -> int:

@@ -153,7 +153,12 @@ def _flag_changes(question: Question, setting: Setting) -> Iterator[Change]:
         yield options, words, False, with_flags(recompute=recompute)
     if not flags.cross_entropy_fusion or flags.cross_entropy_impl != "te":
         changed = with_flags(cross_entropy_fusion=True, cross_entropy_impl="te")
-        yield {"--cross-entropy-fusion": "te"}, "logits are kept in bf16 and once", False, changed
+        yield (
+            {"--cross-entropy-fusion": "", "--cross-entropy-impl": "te"},
+            "logits are kept in bf16 and once",
+            False,
+            changed,
+        )
     if flags.attention_backend == "unfused":
         yield (
             {"--attention-backend": "auto"},
@@ -172,7 +177,7 @@ def _flag_changes(question: Question, setting: Setting) -> Iterator[Change]:
     for share in (0.5, 1.0):
         if flags.optimizer_offload < share:
             changed = with_flags(optimizer_offload=share)
-            yield {"--offload": f"optimizer={share:g}"}, "moments go to host memory", False, changed
+            yield {"--offload": f"{share:g}"}, "moments go to host memory", False, changed
     if not flags.fsdp:
         changed = with_flags(fsdp=True)
         yield (
@@ -186,7 +191,7 @@ def _flag_changes(question: Question, setting: Setting) -> Iterator[Change]:
     if question.model.is_moe and not flags.offload_modules:
         changed = with_flags(offload_modules=("expert_fc1", "moe_act"))
         yield (
-            {"--offload": "expert_fc1,moe_act"},
+            {"--offload-modules": "expert_fc1,moe_act"},
             "the experts' activations go to host memory",
             False,
             changed,

@@ -1,0 +1,46 @@
+"""The memory of an answer in detail, and what to change where it does not surely fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshwright.layout.layout import DEGREES, Layout
+from meshwright.layout.pipeline import PipelineLayout
+from meshwright.planner.answer import Estimate, Plans
+from meshwright.planner.memory_detail import memory_detail
+from meshwright.planner.remedies import Setting, remedies
+
+MOST_REMEDIES = 8
+
+
+def layout_of(answer: Estimate) -> Layout:
+    """The degrees of an answer as a layout."""
+    row = answer.layout
+    return Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
+
+
+def setting_of(answer: Estimate) -> Setting:
+    """What of an estimate a remedy may change."""
+    text = answer.pipeline_layout
+    pipeline = PipelineLayout.parse(text, answer.layout.pp) if text else None
+    return Setting(
+        job=answer.question.job, layout=layout_of(answer), execution=answer.execution, pipeline=pipeline
+    )
+
+
+def with_memory_detail(answer: Estimate) -> Estimate:
+    """The answer with its peaks told apart, host memory, a timeline, and remedies where it needs any."""
+    if answer.memory is None:
+        return answer
+    now = setting_of(answer)
+    needed = answer.memory.verdict != "fits"
+    changes = remedies(answer.question, now, most=MOST_REMEDIES) if needed else ()
+    found = memory_detail(answer.question, now.layout, now.execution, now.pipeline, changes)
+    return replace(answer, detail=found)
+
+
+def first_with_detail(plans: Plans) -> Plans:
+    """The plans, the first of them with its memory in detail."""
+    if not plans.plans:
+        return plans
+    return replace(plans, plans=(with_memory_detail(plans.plans[0]), *plans.plans[1:]))
