@@ -7,31 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from meshwright.cost.timeline import schedule
-from meshwright.job.spec import Execution, Job
-from meshwright.layout.layout import Layout
-from meshwright.planner.again import one_row
+import meshwright as mw
+from meshwright.api.picturing import timeline
+from meshwright.cost.schedule import plain_costs
 from meshwright.report.passes import Tail, Timeline
 from meshwright.report.schedule import lay_out, microbatches_drawn
 
 
-def laid(pp: int, vpp: int, micro: int) -> Timeline:
+def laid(pp: int, vpp: int, micro: int, tail: tuple[Tail, ...] = ()) -> Timeline:
     """Forward 1 s and backward 2 s for every chunk, instant messages."""
-    import meshwright as mw
-    from meshwright.cluster.parse import parse_cluster
-    from meshwright.cost.question import Question
-    from meshwright.model.catalog import find
-    from meshwright.model.change import override
-
-    question = Question(
-        model=override(find("llama-3-8b"), {"num_layers": pp * vpp}), cluster=parse_cluster(f"{pp}xH100"),
-        job=Job(seq_length=1024, global_batch=micro),
-    )  # fmt: skip
-    table = one_row(question, Layout(pp=pp, vpp=vpp), Execution(), None)
-    orders = [[step[:3] for step in schedule(table, rank)] for rank in range(pp)]
     ones = np.ones((pp, vpp))
-    assert mw is not None
-    return lay_out(orders, ones.tolist(), (2 * ones).tolist(), micro, micro)
+    return lay_out(plain_costs(ones, 2 * ones), micro, micro, tail=tail)
 
 
 @pytest.mark.parametrize(("pp", "micro"), [(2, 4), (4, 8), (8, 8), (4, 32), (1, 3)])
@@ -62,7 +48,7 @@ def test_no_rank_does_two_things_at_once_and_no_pass_runs_before_its_input() -> 
 
 def test_what_is_done_once_comes_after_the_last_pass() -> None:
     tail = (Tail(words="optimizer", communication=False, seconds=0.5),)
-    found = lay_out([[(True, 0, 0), (False, 0, 0)]], [[1.0]], [[2.0]], 1, 1, tail=tail)
+    found = laid(1, 1, 1, tail)
     assert found.end == 3.0
     assert found.whole == 3.5
     assert found.idle == 0.0
@@ -73,3 +59,32 @@ def test_long_steps_draw_whole_groups_of_some_micro_batches(pp: int, vpp: int, m
     drawn = microbatches_drawn(pp, vpp, micro, pp)
     assert pp <= drawn <= micro
     assert vpp == 1 or drawn % pp == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"tp": 2, "pp": 4, "global_batch": 16},
+        {"tp": 2, "pp": 2, "vpp": 2, "global_batch": 8},
+        {"tp": 4, "global_batch": 8},
+        {"pp": 4, "global_batch": 16, "execution": {"fsdp": False, "overlaps": frozenset()}},
+    ],
+)
+def test_a_drawn_step_takes_as_long_as_the_answer_says(words: dict[str, object]) -> None:
+    """The picture, the trace and the step time are one simulation."""
+    answer = mw.estimate("llama-3-8b", "8xH100", mw.Options(**words))
+    assert answer.time is not None
+    drawn = timeline(answer)
+    assert drawn.drawn == drawn.num_microbatches
+    assert drawn.whole == pytest.approx(answer.time.step_seconds, rel=1e-9)
+
+
+def test_overlapped_expert_exchange_is_drawn_with_its_longer_warm_up() -> None:
+    options = mw.Options(
+        pp=2, vpp=2, ep=4, global_batch=32, execution={"overlaps": frozenset({"dp", "ep"})}, recompute=None
+    )
+    answer = mw.estimate("qwen3-30b-a3b", "8xH100", options)
+    assert answer.time is not None
+    first = timeline(answer).of_rank(0)
+    kinds = [one.backward for one in first]
+    assert kinds.index(True) == 2 * (2 - 1) + (2 - 1) * 2 + 1 + 1

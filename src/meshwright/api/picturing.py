@@ -6,13 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from meshwright.cost.blocks import block_costs
-from meshwright.cost.keys import distinct_keys
-from meshwright.cost.machine import machine_for
+from meshwright.cost.simulation import pipelines
 from meshwright.cost.stages import all_stages
-from meshwright.cost.timeline import schedule
 from meshwright.cost.timeline import timeline as stage_memory
 from meshwright.cost.traffic import traffic
 from meshwright.errors import LayoutError, QuestionError, did_you_mean
@@ -75,35 +70,34 @@ def timeline(answer: Estimate) -> Timeline:
     """The passes of one step of a layout that can start; of very many micro-batches, some."""
     if answer.time is None:
         raise LayoutError("a layout that cannot start has no timeline")
-    pipeline = pipeline_of(answer)
-    table = _short_step(answer)
-    question = answer.question
-    costs = block_costs(machine_for(question, distinct_keys(table)))
-    held = pipeline.counts(question.model, answer.execution.recompute).astype(float)  # [pp, vpp, K]
-    forward, backward = (
-        np.einsum("pck,k->pc", held, side[0].sum(axis=-1)) for side in (costs.forward, costs.backward)
-    )
-    terms, micro, pp = answer.time.terms, int(answer.layout.num_microbatches), answer.layout.pp
+    question, layout, terms = answer.question, answer.layout, answer.time.terms
+    table = one_row(question, layout_of(answer), answer.execution, pipeline_of(answer))
+    run = pipelines(question, table, None)
+    costs, micro, factor = run.costs[0], run.micro[0], question.calibration.factor("all")
     sent = sum(terms.get(name, 0.0) for name in ("tp", "cp", "ep"))
-    passes = float(forward.sum() + backward.sum()) * micro / pp
+    passes = float(costs.forward.sum() + costs.backward.sum()) * factor * micro / layout.pp
     tail = (
         Tail(words="gradients and parameters", communication=True, seconds=terms.get("dp", 0.0)),
         Tail(words="optimizer", communication=False, seconds=terms.get("optimizer", 0.0)),
+        Tail(words="fixed work of a step", communication=False, seconds=terms.get("fixed", 0.0)),
     )
     return lay_out(
-        [[step[:3] for step in schedule(table, rank)] for rank in range(pp)],
-        forward.tolist(), backward.tolist(), micro, int(table.num_microbatches[0]),
-        message=terms.get("pp", 0.0) / (2.0 * answer.layout.vpp * (micro + pp - 1)),
-        busy=min(sent / passes, 1.0) if passes else 0.0, tail=tuple(one for one in tail if one.seconds > 0),
+        costs, micro, _microbatches_drawn(answer), group=run.group[0], combined=run.combined[0],
+        scale=factor, busy=min(sent / passes, 1.0) if passes else 0.0,
+        tail=tuple(one for one in tail if one.seconds > 0),
     )  # fmt: skip
+
+
+def _microbatches_drawn(answer: Estimate) -> int:
+    layout = answer.layout
+    group = answer.execution.vp_group or layout.pp
+    return microbatches_drawn(layout.pp, layout.vpp, int(layout.num_microbatches), group)
 
 
 def _short_step(answer: Estimate) -> LayoutTable:
     """The layout as a table of one row, with as many micro-batches as can be drawn."""
     question, layout = answer.question, layout_of(answer)
-    micro, group = int(answer.layout.num_microbatches), answer.execution.vp_group or layout.pp
-    drawn = microbatches_drawn(layout.pp, layout.vpp, micro, group)
-    batch = drawn * layout.mbs * layout.dp(question.cluster.world)
+    batch = _microbatches_drawn(answer) * layout.mbs * layout.dp(question.cluster.world)
     return one_row(
         replace(question, job=replace(question.job, global_batch=batch)), layout, answer.execution,
         pipeline_of(answer),

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshwright.cost.memory import accounts
 from meshwright.cost.question import Question
+from meshwright.cost.schedule import passes_of_stage
 from meshwright.cost.stages import StageView, vp_group
 from meshwright.errors import QuestionError
 from meshwright.layout.table import Floats, Ints, LayoutTable
@@ -98,29 +99,12 @@ def _chunk_bytes(
 def schedule(one: LayoutTable, stage: int) -> Iterator[tuple[bool, int, int, str]]:
     """Passes of a stage in Megatron's order: (forward, chunk, micro-batch, phase).
 
-    Source: megatron/core/pipeline_parallel/schedules.py (1F1B; interleaved: get_schedule_table).
+    Where the expert exchange overlaps with another micro-batch, forward and backward run side by side; here
+    they are told one after the other, since they hold what the plain schedule holds but for a layer.
     """
     pp, vpp, micro = int(one.pp[0]), int(one.vpp[0]), int(one.num_microbatches[0])
-    group = int(vp_group(one)[0])
-    order = list(_order(micro, vpp, group))
-    warmup = pp - stage - 1 if vpp == 1 else 2 * (pp - stage - 1) + (vpp - 1) * group
-    warmup = min(warmup, len(order))
-    for chunk, number in order[:warmup]:
-        yield True, chunk, number, "warm-up"
-    backward = iter(order)
-    for chunk, number in order[warmup:]:
-        yield True, chunk, number, "steady"
-        chunk, number = next(backward)
-        yield False, vpp - 1 - chunk, number, "steady"
-    for chunk, number in backward:
-        yield False, vpp - 1 - chunk, number, "cool-down"
-
-
-def _order(micro: int, vpp: int, group: int) -> Iterator[tuple[int, int]]:
-    """Chunk and micro-batch of the forward passes of a rank."""
-    if vpp == 1:
-        yield from ((0, number) for number in range(micro))
-        return
-    for start in range(0, micro, group):
-        for chunk in range(vpp):
-            yield from ((chunk, number) for number in range(start, min(start + group, micro)))
+    passes, warmup = passes_of_stage(stage, pp, vpp, micro, int(vp_group(one)[0]))
+    for index, one_pass in enumerate(passes):
+        steady = warmup <= index < len(passes) - warmup
+        phase = "steady" if steady else "warm-up" if index < warmup else "cool-down"
+        yield one_pass.kind == "forward", one_pass.chunk, one_pass.micro, phase
