@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from meshwright.verify.profile.store import Store
 
 WHERE = "Where it runs"
+MACHINE = "calibrate hardware"
 
 
 def register(app: typer.Typer) -> None:
@@ -203,7 +204,10 @@ def _print(answer: Profile, as_json: bool) -> None:
 def calibrate(
     logs: Annotated[
         list[str] | None,
-        typer.Argument(help="logs of own runs, or folders of `profile`", show_default=False),
+        typer.Argument(
+            help="logs of own runs, or folders of `profile`; or the word hardware: measure this machine",
+            show_default=False,
+        ),
     ] = None,
     plans: Annotated[
         list[str] | None,
@@ -216,10 +220,33 @@ def calibrate(
         bool, typer.Option("--project", help="keep it in this folder, for this project")
     ] = False,
     show: Annotated[bool, typer.Option("--show", help="print what has been learned, learn nothing")] = False,
+    device: Annotated[str, typer.Option("--device", help="cuda or cpu", rich_help_panel=MACHINE)] = "cuda",
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu", help="its name in `meshwright gpus`, if torch's differs", rich_help_panel=MACHINE
+        ),
+    ] = "",
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks", help="GPUs of the collectives; by default all", min=1, rich_help_panel=MACHINE
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Adjust the cost model to your cluster from logs of your own runs."""
+    """Adjust the cost model to your cluster from logs of your own runs.
+
+    `calibrate hardware` instead measures the machine at hand (GEMM, attention, memory, collectives) and
+    writes a GPU file that --gpus 64x./my-gpu.json takes.
+    """
     from dataclasses import asdict
+
+    if logs == ["hardware"] and not Path("hardware").exists():
+        from meshwright.cli.hardware import calibrate_machine
+
+        calibrate_machine(out, device, gpu, ranks, as_json)
+        return
 
     from meshwright.api import profiling as api
     from meshwright.verify.profile.learned import PROJECT_FILE, all_learned, calibration_file

@@ -5,7 +5,7 @@ nodes: 16                  # or gpus: 128
 gpus_per_node: 8
 nvlink_domain: 8           # optional
 network_gbps: 400          # optional: bandwidth of a GPU, one direction
-gpu: H100                  # a known name, or a GPU of one's own:
+gpu: H100                  # a known name, a GPU file (./my-gpu.json), or a GPU of one's own:
 gpu:
   based_on: H100           # the rest is inherited; without it every figure must be given
   name: H100-custom
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.cluster.catalog import GBIT, GIGA, TERA, find_gpu
+from meshwright.cluster.gpu_file import is_gpu_file, load_gpu
 from meshwright.cluster.parse import build_cluster, gpu_count
 from meshwright.cluster.spec import GIB, Cluster, Gpu
 from meshwright.errors import QuestionError, did_you_mean
@@ -56,7 +57,7 @@ def load_cluster(path: Path) -> Cluster:
     content = _fields(_read(path), _CLUSTER_FIELDS, str(path))
     if "gpu" not in content:
         raise QuestionError(f"{path}: the field gpu is missing (a known name, or a mapping with based_on)")
-    gpu = _gpu(content["gpu"], str(path))
+    gpu = described_gpu(content["gpu"], str(path))
     per_node = _optional_count(content, "gpus_per_node", path)
     return build_cluster(
         gpu,
@@ -97,9 +98,11 @@ def _world(content: Mapping[str, Any], per_node: int, path: Path) -> int:
     return gpus if gpus is not None else gpu_count((nodes or 0) * per_node)
 
 
-def _gpu(described: object, where: str) -> Gpu:
-    """A known GPU by name, one changed from a known one, or one given in full."""
+def described_gpu(described: object, where: str) -> Gpu:
+    """A known GPU by name, a GPU file, one changed from a known one, or one given in full."""
     if isinstance(described, str):
+        if is_gpu_file(described):
+            return load_gpu(Path(where).parent / described)
         return find_gpu(described)
     content = _fields(described, _GPU_FIELDS, f"{where}: gpu")
     values = _gpu_values(content, where)

@@ -8,16 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from meshwright.cluster.catalog import GBIT, LONGEST_NAME, find_gpu
+from meshwright.cluster.gpu_file import is_gpu_file, load_gpu
 from meshwright.cluster.spec import GIB, Cluster, Gpu
 from meshwright.errors import QuestionError
 
 MOST_GPUS = 10_000_000
 """More GPUs than anyone has in one place: larger numbers are taken for a slip of the pen."""
+LONGEST_PATH = 4096
 MOST_MEMORY_GIB = 10_000
 MOST_GBPS = 1_000_000
 
 _EXAMPLES = "write 256xH100 (GPUs x kind) or 32x8xH100 (nodes x GPUs a node x kind)"
-_SHAPE = re.compile(r"(?:(?P<nodes>[\d,_]+)\s*[x*×]\s*)?(?P<gpus>[\d,_]+)\s*[x*×\s]\s*(?P<kind>[A-Za-z].*)")
+_SHAPE = re.compile(
+    r"(?:(?P<nodes>[\d,_]+)\s*[x*×]\s*)?(?P<gpus>[\d,_]+)\s*[x*×\s]\s*(?P<kind>[A-Za-z./~].*)"
+)
 _NUMBER = re.compile(r"[+-]?[\d,_]+")
 
 
@@ -31,7 +35,7 @@ def parse_cluster(
 ) -> Cluster:
     """The cluster that `text` names, with the overrides applied.
 
-    text           "256xH100", "32x8xH100", or the path of a YAML file
+    text           "256xH100", "32x8xH100", "8x./my-gpu.json" (a measured GPU), or the path of a YAML file
     gpus_per_node  GPUs a node; default: that of the GPU's usual system
     nvlink_domain  GPUs that the scale-up network joins; may span nodes
     network_gbps   network bandwidth of a GPU, one direction [Gbit/s]
@@ -126,7 +130,8 @@ def _from_words(
         raise QuestionError(
             f"{count} GPUs of which kind? For example {count}xH100; `meshwright gpus` lists all"
         )
-    match = _SHAPE.fullmatch(words) if len(words) <= 3 * LONGEST_NAME else None
+    longest = LONGEST_PATH if is_gpu_file(words) else 3 * LONGEST_NAME
+    match = _SHAPE.fullmatch(words) if len(words) <= longest else None
     if match is None:
         raise _unreadable(words)
     gpus = gpu_count(match["gpus"])
@@ -136,8 +141,13 @@ def _from_words(
         gpus_per_node = gpus
         gpus = gpu_count(gpu_count(match["nodes"], "nodes") * gpus)
     return build_cluster(
-        find_gpu(match["kind"].strip()), gpus, gpus_per_node, nvlink_domain, network_gbps, words
+        _kind(match["kind"].strip()), gpus, gpus_per_node, nvlink_domain, network_gbps, words
     )
+
+
+def _kind(words: str) -> Gpu:
+    """A GPU by name, or from a file that somebody measured."""
+    return load_gpu(Path(words).expanduser()) if is_gpu_file(words) else find_gpu(words)
 
 
 def _unreadable(words: str) -> QuestionError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 GIB = 1024**3
 
@@ -18,6 +19,8 @@ class Gpu:
     nvlink          scale-up bandwidth, one direction [bytes/s]
     nvlink_domain   GPUs that the scale-up network joins
     nic             network bandwidth of the GPU's own NIC [bytes/s]
+    kernels         constants of its kernels, where somebody measured this very machine
+                    (`meshwright calibrate hardware`); None takes what ships
     """
 
     name: str
@@ -35,6 +38,7 @@ class Gpu:
     notes: str = ""
     sources: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    kernels: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ for a calibration; on a CPU it runs with small sizes, which proves that it runs.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.cluster.spec import Gpu
+from meshwright.cost.hardware_ranks import among
 from meshwright.cost.kernel_fit import completed, digits, fit_attention, fit_collective, fit_gemm
 from meshwright.cost.kernels import measured_relative
 from meshwright.errors import QuestionError
@@ -59,6 +61,9 @@ SMALL_PLAN = Plan(
 )
 
 
+MOST_CPU_RANKS = 8
+
+
 def _torch() -> Any:
     try:
         import torch
@@ -85,23 +90,30 @@ def timed(run: Callable[[], object], least: float, device: str) -> float:
     return (time.perf_counter() - start) / count
 
 
-def measure(device: str = "cuda", plan: Plan | None = None) -> dict[str, Any]:
+def measure(device: str = "cuda", plan: Plan | None = None, *, ranks: int = 1) -> dict[str, Any]:
     """Raw times of the machine at hand: lists of rows, each with its shape and its seconds.
 
+    ranks  processes that the collectives are measured among (one a GPU); 1: none are started
     QuestionError without torch, or where the device is not there.
     """
     torch = _torch()
+    if device not in ("cpu", "cuda"):
+        raise QuestionError(f"--device {device[:40]!r}: cuda or cpu")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise QuestionError("no GPU is visible to torch; measure on a machine that has one, or --device cpu")
+    there = torch.cuda.device_count() if device.startswith("cuda") else MOST_CPU_RANKS
+    if not 1 <= ranks <= there:
+        raise QuestionError(f"--ranks {ranks}: between 1 and {there} on this machine")
     plan = plan or (GPU_PLAN if device.startswith("cuda") else SMALL_PLAN)
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     return {
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
         "torch": torch.__version__,
+        "machine": _machine(torch, device),
         "gemm": list(_gemms(torch, plan, device, dtype)),
         "attention": list(_attention(torch, plan, device, dtype)),
         "elementwise": list(_elementwise(torch, plan, device, dtype)),
-        "collectives": list(_collectives(torch, plan, device, dtype)),
+        "collectives": among(ranks, device, plan) if ranks > 1 else [*collectives(device, plan)],
     }
 
 
@@ -141,8 +153,22 @@ def _elementwise(torch: Any, plan: Plan, device: str, dtype: Any) -> Iterator[di
         yield {"bytes": 3.0 * size * a.element_size(), "seconds": seconds}
 
 
-def _collectives(torch: Any, plan: Plan, device: str, dtype: Any) -> Iterator[dict[str, Any]]:
+def _machine(torch: Any, device: str) -> dict[str, Any]:
+    """What torch says about the device: memory [bytes], processors, compute capability."""
+    if not device.startswith("cuda"):
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return {"memory": float(pages), "sm": os.cpu_count() or 1, "capability": None, "devices": 1}
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "memory": float(found.total_memory), "sm": int(found.multi_processor_count),
+        "capability": f"{found.major}.{found.minor}", "devices": int(torch.cuda.device_count()),
+    }  # fmt: skip
+
+
+def collectives(device: str, plan: Plan) -> Iterator[dict[str, Any]]:
     """All-gather, reduce-scatter, all-reduce and all-to-all over the world, where there is one."""
+    torch = _torch()
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return
@@ -159,17 +185,22 @@ def _collectives(torch: Any, plan: Plan, device: str, dtype: Any) -> Iterator[di
             runs["reduce_scatter"] = lambda whole=whole, part=part: dist.reduce_scatter_tensor(part, whole)  # type: ignore[misc]
             runs["alltoall"] = lambda whole=whole: dist.all_to_all_single(torch.empty_like(whole), whole)  # type: ignore[misc]
         for kind, run in runs.items():
-            seconds = _timed_together(run, dist)
+            seconds = _timed_together(run, dist, torch.cuda.synchronize if device != "cpu" else None)
             yield {"kind": kind, "members": members, "bytes": message, "seconds": seconds}
 
 
-def _timed_together(run: Callable[[], object], dist: Any, times: int = 10) -> float:
+def _timed_together(
+    run: Callable[[], object], dist: Any, wait: Callable[[], object] | None, times: int = 10
+) -> float:
     """Seconds of a collective: every rank repeats it equally often."""
+    wait = wait or (lambda: None)
     run()
     dist.barrier()
+    wait()
     start = time.perf_counter()
     for _ in range(times):
         run()
+    wait()
     dist.barrier()
     return (time.perf_counter() - start) / times
 
@@ -185,8 +216,10 @@ def constants(raw: Mapping[str, Any], gpu: Gpu, sm: int) -> dict[str, Any]:
         np.array([row[name] for row in raw["gemm"]], dtype=float) for name in ("m", "n", "k", "seconds")
     )
     fitted = fit_gemm(m, n, k, seconds, peak=gpu.peak["bf16"], sm=sm, hbm=gpu.hbm, element=2.0)
+    fitted |= {name: min(fitted[name], 1.0) for name in ("e0", "eb")}  # few noisy shapes can say more
     row: dict[str, Any] = {
-        "sm": sm, "hbm": gpu.hbm, "nvlink": gpu.nvlink, "peak": dict(gpu.peak), "sustained": True,
+        "sm": sm, "hbm": gpu.hbm, "peak": {**relative["peak"], **gpu.peak}, "sustained": True,
+        "nvlink": gpu.nvlink if raw["collectives"] else relative["nvlink"],  # whose curves these are
         "gemm": {"bf16": fitted},
         "attention": _attention_rates(raw["attention"]),
         "collectives": _collective_curves(raw["collectives"]),

@@ -108,6 +108,11 @@ def completed(row: Mapping[str, Any], relative: Mapping[str, Any], scale: float)
     whole = {**relative, **row}
     for part in ("gemm", "attention", "collectives"):
         whole[part] = {**relative.get(part, {}), **row.get(part, {})}
+    for fmt in set(relative["gemm"]) - set(row.get("gemm", {})):
+        whole["gemm"][fmt] = {**relative["gemm"][fmt], "burst": True}
+    for part in ("mla", "scan"):
+        if part not in row and "rate" in relative.get(part, {}):
+            whole[part] = {**relative[part], "rate": relative[part]["rate"] * scale}
     for size, form in relative["attention"].items():
         if size not in row.get("attention", {}):
             whole["attention"][size] = {**form, "rate": form["rate"] * scale}

@@ -74,6 +74,11 @@ class Kernels:
         """The constants are of long runs of this very GPU, not of bursts."""
         return bool(self.measured.get("sustained", False))
 
+    def burst(self, fmt: str) -> bool:
+        """The constants of a number format are of bursts, taken from a relative of a measured GPU."""
+        form = self.measured["gemm"].get("bf16" if fmt == "fp16" else fmt, {})
+        return bool(form.get("burst", False))
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """Names under which factors of this GPU stand in a calibration."""

@@ -78,7 +78,11 @@ class Machine:
         seconds = gemm_seconds(self.gemm_constants(quantised=quantised), m, n, k, groups, out, apart)
         # the power limit throttles what a whole job draws: bf16 GEMMs in an fp8 job run at its clock
         power = fmt if quantised or not self.recipe.quantised else "fp8"
-        return np.asarray(seconds * self.factor("gemm", power))
+        if self.kernels.sustained and self.kernels.burst(fmt):  # this format alone was not measured here
+            factor = self.question.calibration.factor("gemm", *self.kernels.kinds, power)
+        else:
+            factor = self.factor("gemm", power)
+        return np.asarray(seconds * factor)
 
     def gemm_constants(self, *, quantised: bool) -> GemmConstants:
         return self.kernels.gemm(self.recipe.gemm if quantised else "bf16")
@@ -106,14 +110,14 @@ class Machine:
 def machine_for(question: Question, keys: Keys) -> Machine:
     """Prices for the keys of a table. Strides follow the rank order tp-cp-ep-dp-pp."""
     network = network_of(
-        question.cluster, 1.0 / question.calibration.factor("network"), question.calibration.measured
+        question.cluster, 1.0 / question.calibration.factor("network"), question.measured
     )
     one = np.ones_like(keys.tp)
     return Machine(
         question=question,
         keys=keys,
         tok=tokens(question.job, keys),
-        kernels=kernels_of(question.cluster.gpu, question.calibration.measured),
+        kernels=kernels_of(question.cluster.gpu, question.measured),
         network=network,
         recipe=recipe_for(question.job.precision, question.cluster.gpu),
         tp=network.group(keys.tp, one),

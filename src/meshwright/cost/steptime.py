@@ -106,7 +106,7 @@ def _band(question: Question) -> float:
     """Relative half width of the 80 % band: wider for GPUs whose kernels were not measured."""
     calibration = question.calibration
     dense, moe = calibration.time_band
-    known = measured_relative(question.cluster.gpu)[1] or question.cluster.gpu.name in calibration.measured
+    known = measured_relative(question.cluster.gpu)[1] or question.cluster.gpu.name in question.measured
     wider = 1.0 if known else load_json("meshwright.cost", "kernels.json")["inherited"]["band"]
     return (moe if question.model.is_moe else dense) * float(wider)
 
@@ -141,7 +141,7 @@ def boundary_message(
     """
     if network is None:
         network = network_of(
-            question.cluster, 1.0 / question.calibration.factor("network"), question.calibration.measured
+            question.cluster, 1.0 / question.calibration.factor("network"), question.measured
         )
     whole = 2.0 * question.model.hidden * table.mbs * question.job.seq_length / table.cp
     scattered = flags(table, lambda e: e.scattered_messages) & ~table.sp & (table.tp > 1)
