@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from meshwright.api.asking import Asked, Options, ask, axes_of, names_of, practice
 from meshwright.api.memory import first_with_detail, layout_of, setting_of, with_memory_detail
-from meshwright.cluster.catalog import find_gpu
-from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
@@ -23,13 +20,13 @@ from meshwright.layout.rules import check as check_rules
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row, read_again
 from meshwright.planner.answer import Estimate, Plans, degrees, estimates
-from meshwright.planner.fit import fewest_gpus
 from meshwright.planner.nearby import advice
+from meshwright.planner.objectives import front_told
 from meshwright.planner.reasons import binding, reasons
 from meshwright.planner.references import references
 from meshwright.planner.remedies import Remedy, remedies
 from meshwright.planner.repricing import shown_rows
-from meshwright.planner.search import Found, Progress, nothing, search
+from meshwright.planner.search import Found, Progress, search
 from meshwright.planner.space import Axes
 
 
@@ -40,14 +37,17 @@ def plan(
     """The best layouts of a model on a cluster, fastest first; ties are marked.
 
     Shown is the best of each way to divide (tp, pp, cp, ep, etp, fsdp); with `variants` every layout is
-    shown that differs in anything (vpp, micro-batch, recompute, flags).
+    shown that differs in anything (vpp, micro-batch, recompute, flags). An interrupt (Ctrl-C) while layouts
+    are priced ends the search with what it had found: `partial` is set.
     """
     start = time.perf_counter()
     options = options or Options()
     asked = ask(model, gpus, options)
     axes = axes_of(asked, options, fixed=False)
     found = search(asked.question, axes, progress, practice(asked))
-    answer = _plans(asked, found, top, time.perf_counter() - start, variants=variants)
+    answer = plans_of(asked, found, top, time.perf_counter() - start, variants=variants)
+    if found.partial:
+        return first_with_detail(answer)
     return first_with_detail(_beside(asked, axes, found, answer))
 
 
@@ -71,7 +71,7 @@ def _remedy(one: Remedy) -> str:
     return f"{words}: {one.peak / 1024**3:.1f} GiB ({one.verdict}){slower}; {one.why}"
 
 
-def _plans(asked: Asked, found: Found, top: int, seconds: float, *, variants: bool = False) -> Plans:
+def plans_of(asked: Asked, found: Found, top: int, seconds: float, *, variants: bool = False) -> Plans:
     """The best rows of a search as answers, simulated and ranked again."""
     rows, ties = shown_rows(asked.question, found, top, practice(asked), variants=variants)
     answers = estimates(asked.question, found.table.rows(rows)) if len(rows) else ()
@@ -87,6 +87,7 @@ def _plans(asked: Asked, found: Found, top: int, seconds: float, *, variants: bo
     return Plans(
         plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,
         valid=found.valid, fitting=found.fitting, seconds=seconds, refused=found.reasons,
+        partial=found.partial, front=front_told(found, asked.question.cluster.gpu.usable_memory),
     )  # fmt: skip
 
 
@@ -146,6 +147,9 @@ def estimate(model: str | Model, gpus: str | Cluster, options: Options | None = 
     several = [name for name in DEGREES if len(getattr(axes, name) or ()) != 1]
     if several:
         raise QuestionError(f"estimate takes one layout; {', '.join(several)} has several values (use plan)")
+    listed = [name for name in options.execution if len(axes.flags.get(name, ())) > 1]
+    if listed:
+        raise QuestionError(f"estimate takes one layout; {', '.join(listed)} has several values (use plan)")
     sp = axes.sp if axes.sp is not None else axes.tp != (1,)
     layout = Layout(**{name: getattr(axes, name)[0] for name in DEGREES}, sp=sp)
     pipeline = axes.pipeline or default_pipeline(asked.question.model, layout.pp, layout.vpp)
@@ -192,24 +196,3 @@ def _again(data: Mapping[str, object]) -> Estimate:
         return _refused(asked, layout, findings, Axes(pipeline=pipeline))
     answer = estimates(question, one_row(question, layout, execution, pipeline))[0]
     return with_memory_detail(_told(asked, answer, tied=False, why=()))
-
-
-def fit(
-    model: str | Model, gpu: str, options: Options | None = None, *, max_gpus: int = 16384, top: int = 3,
-    cluster_overrides: Mapping[str, Any] | None = None,
-) -> Plans:  # fmt: skip
-    """The fewest GPUs of a kind that train a model, and the best layouts on them."""
-    start = time.perf_counter()
-    options = options or Options()
-    if not gpu:
-        raise QuestionError("say which kind of GPU: --gpu H100")
-    per_node = find_gpu(gpu).gpus_per_node
-    asked = ask(model, parse_cluster(f"{per_node}x{gpu}", **(cluster_overrides or {})), options)
-    axes = axes_of(asked, options, fixed=False)
-    sized = fewest_gpus(asked.question, axes, most=max_gpus)
-    if sized is None:
-        empty = one_row(asked.question, Layout(), asked.execution, None).rows(slice(0, 0))
-        return _plans(asked, nothing(empty), 0, time.perf_counter() - start)
-    question, found = sized
-    answer = _plans(replace(asked, question=question), found, top, time.perf_counter() - start)
-    return replace(answer, min_gpus_fitting=question.cluster.world)

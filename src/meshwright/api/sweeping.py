@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from meshwright.planner.economics import Rates
 from meshwright.planner.objectives import Objective, choose
 from meshwright.planner.place import Place
 from meshwright.planner.place import why_not as place_of
+from meshwright.planner.space import Axes
 from meshwright.planner.sweep import (
     Sweep,
     auto_clusters,
@@ -27,7 +28,10 @@ from meshwright.planner.sweep import (
     strong,
     weak,
 )
+from meshwright.planner.sweep import jobs as changed_jobs
 from meshwright.planner.sweep import sweep as run_sweep
+
+MOST_POINTS = 256
 
 
 def sweep(
@@ -40,21 +44,26 @@ def sweep(
     tokens: float | None = None,
     batch: Literal["strong", "weak"] = "strong",
     seq_lengths: Sequence[int] = (),
+    jobs: Mapping[str, Sequence[object]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """The best layouts over several clusters ("64,128,256xH100", "autoxH100") or sequence lengths.
 
     batch   strong: the global batch is held over the clusters; weak: it grows with them
     tokens  budget of the run, for days and totals
+    jobs    {precision, optimizer, grad_dtype or global_batch: values}, each combination a row of its own
     """
     options = options or Options()
     asked = _first(model, gpus, options)
-    axes = axes_of(asked, options, fixed=False)
-    questions = _questions(asked, gpus, batch, axes)
+    questions = _questions(asked, gpus, batch, axes_of(asked, options, fixed=False))
     if seq_lengths:
         questions = tuple(one for question in questions for one in sequences(question, seq_lengths))
+    if jobs:
+        questions = tuple(one for question in questions for one in changed_jobs(question, jobs))
+    if len(questions) > MOST_POINTS:
+        raise QuestionError(f"{len(questions):,} questions at once; at most {MOST_POINTS} are compared")
     points = run_sweep(
-        [(question, axes) for question in questions],
+        [(question, _own_axes(question, options)) for question in questions],
         objective=objective,
         rates=rates,
         tokens=tokens,
@@ -69,7 +78,16 @@ def sweep(
         chosen=choose(points, objective),
         objective=objective,
         against=against,
+        partial=len(points) < len(questions) or any(point.found.partial for point in points),
     )
+
+
+def _own_axes(question: Question, options: Options) -> Axes:
+    """The axes of one question: the flags follow its own GPU and precision."""
+    own = replace(options, precision=question.job.precision)
+    job = question.job
+    said = replace(own, seq_length=job.seq_length, global_batch=job.global_batch)
+    return axes_of(ask(question.model, question.cluster, said), own, fixed=False)
 
 
 def _first(model: str | Model, gpus: str, options: Options) -> Asked:

@@ -54,8 +54,8 @@ def _group(name: str) -> tuple[Flag, ...]:
     )
 
 
-LAYOUT, JOB, EXECUTION, MODEL, CLUSTER, BOUNDS = map(
-    _group, ("layout", "job", "execution", "model", "cluster", "bounds")
+LAYOUT, JOB, EXECUTION, MODEL, CLUSTER, BOUNDS, GOODPUT = map(
+    _group, ("layout", "job", "execution", "model", "cluster", "bounds", "goodput")
 )
 
 

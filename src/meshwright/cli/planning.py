@@ -19,6 +19,7 @@ from meshwright.cli.options import (
     ModelName,
     with_options,
 )
+from meshwright.cli.speaking import Lang, Voice, is_plain, voice
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,6 +67,7 @@ def plan(
     scaling: Annotated[str, typer.Option("--scaling", help="over several --gpus: strong or weak")] = "strong",
     seq_lengths: Annotated[str, typer.Option("--seq-lengths", help="compare these: 4096,8192,16384")] = "",
     html: Annotated[str, typer.Option("--html", help="write the plan as one HTML file")] = "",
+    lang: Lang = None,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -81,6 +83,7 @@ def plan(
     from meshwright.job.spec import positive
 
     positive("--top", top)
+    spoken = voice(lang)
     rates = read_rates(said, price, pue)
     said, jobs = split_lists(said)
     options = read_options(said)
@@ -89,25 +92,30 @@ def plan(
             place = mw.why_not(model, read_cluster(gpus, said), why_not, options, progress)
         from meshwright.report.sweep import place_screen
 
-        _show(place.as_dict(), lambda: place_screen(place), as_json)
+        _show(place.as_dict(), lambda: place_screen(place), as_json, spoken)
         raise typer.Exit(1 if place.excluded else 0)
-    several = "," in gpus or gpus.strip().lower().startswith("auto")
-    if several or price or seq_lengths or objective != "throughput":
-        _sweep(model, gpus, options, as_json, objective, price, pue, tokens, scaling, seq_lengths)
+    several = "," in gpus or gpus.strip().lower().startswith("auto") or bool(jobs)
+    costs = bool(price) or pue != 1.0 or objective != "throughput" or any(name in said for name in RATES)
+    if several or costs or seq_lengths:
+        _sweep(model, gpus, options, as_json, objective, rates, tokens, scaling, seq_lengths, jobs)
     with progress_bar() as progress:
         answer = mw.plan(
             model, read_cluster(gpus, said), options, top=top, variants=variants, progress=progress
         )
-    if explain or tokens:
+    if (explain or tokens) and not answer.partial:
         from meshwright.api.explaining import told_more
 
         answer = told_more(answer, explain=explain, tokens=tokens or None)
     if html:
-        _write(html, mw.html_report(answer, options))
+        _write(html, mw.html_report(answer, options, language=spoken.language))
     from meshwright.report.terminal import plans_screen
 
-    _show(answer.as_dict(), lambda: plans_screen(answer), as_json)
-    raise typer.Exit(0 if answer.fitting else 1)
+    _show(answer.as_dict(), lambda: plans_screen(answer), as_json, spoken)
+    raise typer.Exit(INTERRUPTED if answer.partial else 0 if answer.fitting else 1)
+
+
+INTERRUPTED = 130
+"""Exit status of an answer that Ctrl-C cut short."""
 
 
 def _write(path: str, text: str) -> None:
@@ -124,10 +132,10 @@ def _write(path: str, text: str) -> None:
 
 
 def _sweep(
-    model: str, gpus: str, options: Any, as_json: bool, objective: str, price: str, pue: float,
-    tokens: str, scaling: str, seq_lengths: str,
+    model: str, gpus: str, options: Any, as_json: bool, objective: str, rates: Any,
+    tokens: str, scaling: str, seq_lengths: str, jobs: Any,
 ) -> None:  # fmt: skip
-    """One row for each number of GPUs and sequence length."""
+    """One row for each number of GPUs, sequence length and value of the job."""
     import meshwright as mw
     from meshwright.cli.reading import read_lengths
     from meshwright.cli.show import progress_bar
@@ -153,7 +161,7 @@ def _sweep(
             progress=progress,
         )
     _show(answer.as_dict(), lambda: sweep_screen(answer), as_json)
-    raise typer.Exit(0 if answer.chosen else 1)
+    raise typer.Exit(INTERRUPTED if answer.partial else 0 if answer.chosen else 1)
 
 
 @with_options(*EVERYTHING)
@@ -161,22 +169,50 @@ def fit(
     model: ModelName,
     *,
     gpu: Annotated[str, typer.Option("--gpu", help="kind of GPU, for example H100", show_default=False)] = "",
+    gpus: Gpus = "",
+    longest_sequence: Annotated[
+        bool, typer.Option("--longest-sequence", help="the longest sequence that fits on these --gpus")
+    ] = False,
+    largest_micro_batch: Annotated[
+        bool, typer.Option("--largest-micro-batch", help="the largest micro-batch that fits on these --gpus")
+    ] = False,
     max_gpus: Annotated[int, typer.Option("--max-gpus", help="give up beyond this many")] = 16384,
     top: Annotated[int, typer.Option("--top", help="how many plans to show")] = 3,
+    lang: Lang = None,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
-    """The fewest GPUs of a kind that train MODEL, and how."""
+    """The fewest GPUs of a kind that train MODEL, and how; or the most that given --gpus take."""
     import meshwright as mw
     from meshwright.cli.reading import read_options, read_overrides
+    from meshwright.errors import QuestionError
 
+    spoken = voice(lang)
+    if longest_sequence or largest_micro_batch:
+        _most(model, gpus, said, "sequence" if longest_sequence else "micro-batch", top, as_json)
+    if gpus:
+        raise QuestionError(
+            "fit finds how many GPUs are needed: say which kind (--gpu H100); with --gpus 64xH100 ask for "
+            "--longest-sequence or --largest-micro-batch, or use plan"
+        )
     answer = mw.fit(
         model, gpu, read_options(said), max_gpus=max_gpus, top=top, cluster_overrides=read_overrides(said)
     )
-    from meshwright.report.terminal import fit_screen
+    from meshwright.report.capacity import fit_screen
 
-    _show(answer.as_dict(), lambda: fit_screen(answer), as_json)
-    raise typer.Exit(0 if answer.min_gpus_fitting else 1)
+    _show(answer.as_dict(), lambda: fit_screen(answer), as_json, spoken)
+    raise typer.Exit(0 if answer.min_gpus_fitting or answer.min_gpus_tight else 1)
+
+
+def _most(model: str, gpus: str, said: dict[str, Any], what: Any, top: int, as_json: bool) -> None:
+    """The longest sequence or the largest micro-batch on given GPUs."""
+    import meshwright as mw
+    from meshwright.cli.reading import read_cluster, read_options
+    from meshwright.report.capacity import capacity_screen
+
+    answer = mw.most_that_fits(model, read_cluster(gpus, said), what, read_options(said), top=top)
+    _show(answer.as_dict(), lambda: capacity_screen(answer), as_json)
+    raise typer.Exit(0 if answer.fitting else 1)
 
 
 @with_options(*EVERYTHING)
@@ -204,6 +240,7 @@ def estimate(
     ] = False,
     draw: Annotated[bool, typer.Option("--draw", help="draw which layers each pipeline rank holds")] = False,
     trace: Annotated[str, typer.Option("--trace", help="write the step as a trace for Perfetto")] = "",
+    lang: Lang = None,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -212,6 +249,7 @@ def estimate(
     from meshwright.cli.reading import read_answer, read_cluster, read_options
     from meshwright.errors import QuestionError
 
+    spoken = voice(lang)
     if batch:
         _batch(batch, settings, out)
         return
@@ -235,7 +273,7 @@ def estimate(
         _write(trace, json.dumps(mw.trace(answer)))
     from meshwright.report.terminal import estimate_screen
 
-    _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw, memory=memory), as_json)
+    _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw, memory=memory), as_json, spoken)
     raise typer.Exit(0 if answer.fits else 1)
 
 
@@ -282,12 +320,17 @@ def gpus(
     _show([dict(row) for row in rows], lambda: gpus_screen(rows), as_json)
 
 
-def _show(data: object, screen: Any, as_json: bool) -> None:
-    """Print an answer as JSON or as a screen."""
+def _show(data: object, screen: Any, as_json: bool, spoken: Voice | None = None) -> None:
+    """Print an answer as JSON or as a screen, in the language that was chosen."""
     if as_json:
-        typer.echo(json.dumps(data, indent=2, allow_nan=False, default=str))
+        told = data if spoken is None else spoken.data(data)
+        typer.echo(json.dumps(told, indent=2, allow_nan=False, default=str, ensure_ascii=told is data))
         return
     from meshwright.cli.show import console
 
     renderable: RenderableType = screen()
+    if spoken is not None and not is_plain(spoken):
+        from meshwright.report.said import said
+
+        renderable = said(renderable, spoken.say)
     console().print(renderable)

@@ -170,7 +170,9 @@ def read_rates(said: Mapping[str, Any], price: str, pue: float) -> Callable[[Clu
     return lambda cluster: replace(plain, price=read_price(price, cluster.gpu) if price else None)
 
 
-RATES = ("mtbf_hours", "checkpoint_seconds", "checkpoint_minutes", "restart_seconds", "repair_hours", "spares")
+RATES = (
+    "mtbf_hours", "checkpoint_seconds", "checkpoint_minutes", "restart_seconds", "repair_hours", "spares",
+)  # fmt: skip
 
 
 def read_cluster(gpus: str, said: Mapping[str, Any]) -> Cluster:

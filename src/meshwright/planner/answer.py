@@ -220,10 +220,21 @@ class Plans:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Why layouts were refused: {rule: how many}."""
     min_gpus_fitting: int | None = None
+    min_gpus_tight: int | None = None
+    """Of `fit`: a smaller number on which memory may suffice, where there is one."""
+    tight: Estimate | None = None
+    """The best layout on that smaller number."""
+    capacity: Mapping[str, Any] | None = None
+    """Of `fit --longest-sequence` and `--largest-micro-batch`: what is asked, and the most that fits."""
     references: tuple[Mapping[str, Any], ...] = ()
     """What the guide and the nearest recipe would have chosen, with the predicted cost of it."""
     advice: tuple[str, ...] = ()
     """What to change about the number of GPUs, the batch, or (where nothing fits) the memory."""
+
+    partial: bool = False
+    """The search was interrupted: what it had found until then."""
+    front: tuple[Mapping[str, Any], ...] = ()
+    """Layouts that none beats in step time and memory at once, fastest first."""
 
     @property
     def best(self) -> Estimate | None:
@@ -240,9 +251,15 @@ class Plans:
             "seconds": self.seconds,
             "refused": dict(self.refused),
         }
+        row |= {"partial": self.partial, "front": [dict(one) for one in self.front]}
         row |= {"references": [dict(one) for one in self.references], "advice": list(self.advice)}
         if self.min_gpus_fitting is not None:
             row["min_gpus_fitting"] = self.min_gpus_fitting
+        if self.min_gpus_tight is not None:
+            row["min_gpus_tight"] = self.min_gpus_tight
+            row["tight_plan"] = self.tight.as_dict() if self.tight else None
+        if self.capacity is not None:
+            row["capacity"] = dict(self.capacity)
         return row
 
 

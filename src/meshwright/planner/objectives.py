@@ -75,6 +75,34 @@ def time_and_memory(found: Found) -> Ints:
     return front(found.step, found.peak) if found.fitting else np.zeros(0, dtype=np.int64)
 
 
+FRONT_STEP = 0.1
+"""A layout of the front is told beside a faster one where it takes at least this share less memory."""
+
+
+def front_told(found: Found, usable: float) -> tuple[dict[str, object], ...]:
+    """The front of the layouts a search priced, thinned: JSON values, fastest first.
+
+    Only layouts expected inside the card, each at least a tenth smaller than the one before. Layouts that a
+    bound excluded (slower than `keep` allows, or saving memory where nothing is short of it) are not among
+    them: `--objective memory` searches those too.
+    """
+    told: list[dict[str, object]] = []
+    last = math.inf
+    for row in time_and_memory(found).tolist():
+        peak = float(found.peak[row])
+        if peak > min(usable, last * (1 - FRONT_STEP)):
+            continue
+        last = peak
+        execution = found.table.executions[int(found.table.execution[row])]
+        told.append(
+            {
+                "layout": str(found.table.layout(row)), "recompute": str(execution.recompute),
+                "fsdp": execution.fsdp, "step_seconds": float(found.step[row]), "peak_bytes": round(peak),
+            }
+        )  # fmt: skip
+    return tuple(told)
+
+
 def choose(points: Sequence[Point], objective: Objective) -> Point | None:
     """The best of several numbers of GPUs, None where none fits; ties in cost go to fewer GPUs."""
     fitting = [point for point in points if point.fits]

@@ -16,6 +16,7 @@ from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.spec import Execution, Job, one_of, positive
 from meshwright.layout.layout import Layout
+from meshwright.planner.answer import estimates
 from meshwright.planner.economics import Economics, Rates, economics
 from meshwright.planner.fit import fewest_gpus
 from meshwright.planner.objectives import Objective, front, keep_for, ordered
@@ -123,6 +124,8 @@ class Sweep:
     chosen: Point | None
     objective: Objective
     against: str
+    partial: bool = False
+    """The sweep was interrupted: points are missing, or not searched to the end."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -133,8 +136,16 @@ class Sweep:
             ],
             "front": [point.as_dict() for point in self.front],
             "front_against": self.against,
-            "chosen": self.chosen.as_dict() if self.chosen else None,
+            "chosen": self._chosen(),
+            "partial": self.partial,
         }
+
+    def _chosen(self) -> dict[str, Any] | None:
+        """The chosen point with its layout as `estimate` shows it: enough to take it up again."""
+        if self.chosen is None:
+            return None
+        whole = estimates(self.chosen.question, self.chosen.found.table.rows(slice(0, 1)))[0]
+        return self.chosen.as_dict() | {"estimate": whole.as_dict()}
 
 
 def sweep(
@@ -145,16 +156,25 @@ def sweep(
 ) -> tuple[Point, ...]:  # fmt: skip
     """The best layout of each question; each is searched whole.
 
+    An interrupt ends with the points that were searched until then (it is passed on where there is none).
+
     rates     one for all, or by cluster (GPU kinds have their own price)
     practice  layouts that people ship, for ties
     """
-    points = []
+    points: list[Point] = []
     for number, (question, axes) in enumerate(asks):
-        found = search(question, axes, practice=practice(question), keep=keep_for(objective))
+        try:
+            found = search(question, axes, practice=practice(question), keep=keep_for(objective))
+        except KeyboardInterrupt:
+            if not points:
+                raise
+            break
         own = rates(question.cluster) if callable(rates) else rates
         points.append(
             Point(question=question, found=ordered(found, objective), rates=own or Rates(), tokens=tokens)
         )
+        if found.partial:
+            break
         if progress is not None:
             progress(number + 1, len(asks))
     return tuple(points)
@@ -291,9 +311,9 @@ def auto_clusters(question: Question, axes: Axes, *, most: int = 16384) -> tuple
     number up to `most` fits.
     """
     sized = fewest_gpus(question, axes, most=most)
-    if sized is None:
+    if sized.fits is None:
         return ()
-    first = sized[0].cluster
+    first = sized.fits[0].cluster
     return tuple(_doublings(first, most))
 
 

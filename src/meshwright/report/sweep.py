@@ -8,7 +8,7 @@ from rich.text import Text
 
 from meshwright.planner.economics import Economics
 from meshwright.planner.place import Place
-from meshwright.planner.sweep import Sweep
+from meshwright.planner.sweep import Point, Sweep
 from meshwright.report.text import gib, seconds
 
 
@@ -17,6 +17,9 @@ def sweep_screen(answer: Sweep) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("GPUs", justify="right", no_wrap=True)
     table.add_column("seq", justify="right", no_wrap=True)
+    varied = _varied(answer)
+    for name in varied:
+        table.add_column(name, no_wrap=True)
     table.add_column("layout", overflow="fold")
     for name in ("GiB", "step", "scaling", "GPU-h/Btok"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -28,12 +31,14 @@ def sweep_screen(answer: Sweep) -> RenderableType:
         mark = "*" if point is answer.chosen else ""
         front = "+" if any(point is other for other in answer.front) else ""
         size, length = f"{mark}{front}{point.gpus:,}", f"{point.question.job.seq_length:,}"
+        own = [str(_job_value(point, name)) for name in varied]
         if not point.fits:
-            table.add_row(size, length, "nothing fits")
+            table.add_row(size, length, *own, "nothing fits")
             continue
         cost = point.economics
         row = [
-            size, length, str(point.layout), gib(point.peak), seconds(point.step),
+            size, length, *own, str(point.layout) + (" FSDP" if point.execution.fsdp else ""),
+            gib(point.peak), seconds(point.step),
             f"{efficiency.get(id(point), 1.0):.0%}", f"{cost.gpu_hours:,.0f}",
         ]  # fmt: skip
         table.add_row(*row, *([f"{cost.cost:,.2f}"] if priced and cost.cost is not None else []))
@@ -42,10 +47,34 @@ def sweep_screen(answer: Sweep) -> RenderableType:
         "scaling: tokens a second and GPU over the first row's"
     )
     parts: list[RenderableType] = [table, Text(words, style="dim")]
+    if answer.partial:
+        told = "PARTIAL: interrupted, what comes after these was not searched.\n"
+        parts.insert(0, Text(told, style="bold red"))
     if answer.chosen is not None:
         parts.append(Text(f"\n{answer.chosen.gpus:,} GPUs", style="bold"))
         parts += [Text(f"  {line}") for line in economics_lines(answer.chosen.economics)]
     return Group(*parts)
+
+
+def _varied(answer: Sweep) -> list[str]:
+    """Parts of the question in which the points differ, beside GPUs and sequence length."""
+    several = [name for name in JOB_FIELDS if len({_job_value(point, name) for point in answer.points}) > 1]
+    lengths = {point.question.job.seq_length for point in answer.points}
+    worlds = {point.gpus for point in answer.points}
+    # with another length or (weak scaling) another number of GPUs the batch follows by itself
+    return [name for name in several if name != "gbs" or (len(lengths) == len(worlds) == 1)]
+
+
+JOB_FIELDS = ("GPU", "precision", "optimizer", "gbs")
+
+
+def _job_value(point: Point, name: str) -> object:
+    job, cluster = point.question.job, point.question.cluster
+    values = {
+        "GPU": cluster.gpu.name, "precision": job.precision, "optimizer": job.optimizer,
+        "gbs": job.global_batch,
+    }  # fmt: skip
+    return values[name]
 
 
 def economics_lines(cost: Economics) -> list[str]:

@@ -14,6 +14,7 @@ from meshwright.job.spec import Recompute
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
 from meshwright.report.explanation import budget_line, explanation_body
+from meshwright.report.front import front_lines
 from meshwright.report.memory import detail_part, remedies_part
 from meshwright.report.text import GIB, count, gib, seconds, whole
 
@@ -29,25 +30,15 @@ def plans_screen(answer: Plans) -> RenderableType:
         why = [f"{rule}: refuses {count:,} layouts" for rule, count in answer.refused.items()]
         return Group(head, *_listed("Rules that refuse (`meshwright explain RULE`)", why))
     parts: list[RenderableType] = [_heading(best), _ranking(answer), _searched(answer)]
+    if answer.partial:
+        told = "PARTIAL: interrupted, the rest of the space was not searched.\n"
+        parts.insert(0, Text(told, style="bold red"))
+    parts += _listed("Less memory for more time (no priced layout beats these in both)", front_lines(answer))
     parts += _listed("What others would have chosen", [str(one["text"]) for one in answer.references])
     parts += _listed("What to change", answer.advice)
     parts.append(Text("\nThe first plan", style="bold"))
     parts.append(estimate_body(best))
     return Group(*parts)
-
-
-def fit_screen(answer: Plans) -> RenderableType:
-    """The fewest GPUs, and how to use them."""
-    best = answer.best
-    if best is None or answer.min_gpus_fitting is None:
-        return Text("No number of GPUs that was tried holds this model with this batch.", style="red")
-    name = best.question.cluster.gpu.name
-    head = Text(
-        f"Fewest GPUs that train {best.question.model.name}: {answer.min_gpus_fitting} x {name}\n"
-        "(with the upper end of the memory band inside the card)\n",
-        style="bold",
-    )
-    return Group(head, plans_screen(answer))
 
 
 def estimate_screen(answer: Estimate, *, draw: bool = False, memory: bool = False) -> RenderableType:
