@@ -10,6 +10,7 @@ import typer
 
 from meshwright._version import __version__
 from meshwright.cli import (
+    agents,
     checking,
     comparing,
     guide,
@@ -31,7 +32,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for room in (planning, checking, comparing, guide, ranks, rules, writing, verifying, profiling, serve):
+for room in (
+    planning,
+    checking,
+    comparing,
+    guide,
+    ranks,
+    rules,
+    writing,
+    verifying,
+    profiling,
+    serve,
+    agents,
+):
     room.register(app)
 
 

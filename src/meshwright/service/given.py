@@ -40,13 +40,18 @@ def model_of(given: Given) -> Any:
     return override(model, changes) if changes else model
 
 
+def gpus_of(given: Given) -> str | None:
+    """The GPUs as they were written; never a file."""
+    text = given.get("gpus")
+    if text is not None and str(text).strip().lower().endswith((".yaml", ".yml")):
+        raise QuestionError("write GPUs as 256xH100; files are not read here")
+    return None if text is None else str(text)
+
+
 def cluster_of(given: Given) -> Any:
     from meshwright.cluster.parse import parse_cluster
 
-    text = str(given["gpus"])
-    if text.strip().lower().endswith((".yaml", ".yml")):
-        raise QuestionError("write GPUs as 256xH100; files are not read here")
-    cluster = parse_cluster(text, **overrides_of(given))
+    cluster = parse_cluster(gpus_of(given) or "", **overrides_of(given))
     if cluster.world > MOST_GPUS:
         raise QuestionError(f"{cluster.world:,} GPUs are more than this server plans for ({MOST_GPUS:,})")
     return cluster
