@@ -143,6 +143,7 @@ def test_experts_whole_on_tensor_ranks_without_ep_train_wrongly(engine: EnginePr
         (subject("llama-3-8b", Layout(cp=2), 2, seq_length=4098), "cannot be cut into 2 x cp 2 chunks"),
         (subject("llama-3-8b", Layout(), 16, global_batch=100), "is not divisible by"),
         (subject("llama-3-70b", Layout(pp=8, vpp=2), 8, global_batch=4), "should range in [PP=8 , M=4]"),
+        (subject("qwen3.5-35b-a3b", Layout(tp=8, ep=8, sp=True), 8), "is invalid for input of size"),
     ],
 )
 def test_a_bad_plan_fails_at_level_0_with_the_engines_own_reason(

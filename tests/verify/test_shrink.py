@@ -47,6 +47,8 @@ def plan(name: str, layout: Layout, world: int, text: str | None = None) -> Subj
             "Et|t|t|mL",
         ),
         ("gemma-3-12b-text", Layout(pp=2), 2, None, "PP2 MBS1", 2, None),
+        # experts cut otherwise than the dense layers stay cut otherwise
+        ("mixtral-8x7b", Layout(tp=8, etp=2, sp=True), 8, None, "TP4 ETP2 MBS1", 8, None),
     ],
 )
 def test_degrees_become_2_and_the_ends_stay(

@@ -31,7 +31,7 @@ from meshwright.verify.subject import Subject, placed
 
 MOST_RANKS = 16
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN = 8, 4, 16, 64
-FFN, EXPERTS, EXPERT_FFN, VOCAB, SEQUENCE = 128, 8, 32, 256, 32
+FFN, EXPERTS, EXPERT_FFN, VOCAB, SEQUENCE = 128, 8, 32, 512, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,9 @@ def small_layout(subject: Subject, stages: int, most_ranks: int) -> tuple[Layout
     """
     big = subject.layout
     tp, cp, etp = (min(degree, 2) for degree in (big.tp, big.cp, big.etp))
+    if subject.model.is_moe and big.ep == 1 and tp == etp and big.tp != big.etp:
+        # which of the two grids is wider decides what the experts' gradients are summed over
+        tp, etp = (2 * tp, etp) if big.tp > big.etp else (tp, 2 * etp)
     pp = 1 if big.pp == 1 else min(stages, big.pp)
     ep = min(big.ep, 2)
     if big.ep > 1 and big.ep * big.etp > big.tp * big.cp:

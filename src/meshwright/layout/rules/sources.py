@@ -157,6 +157,8 @@ def _mixer_options(mixer: object) -> dict[str, Any]:
             "kv_lora_rank": mixer.kv_lora,
             "qk_pos_emb_head_dim": mixer.qk_rope,
         }
+    if isinstance(mixer, Attention) and mixer.output_gate:
+        return {"attention_output_gate": True}
     if isinstance(mixer, LinearAttention):
         return {"linear_num_key_heads": mixer.k_heads, "linear_num_value_heads": mixer.v_heads}
     if isinstance(mixer, Mamba2):

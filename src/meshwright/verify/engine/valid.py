@@ -26,6 +26,8 @@ def check(request: dict[str, Any]) -> None:
     config = build.make_config(request["config"])
     if config.num_moe_experts and config.tensor_model_parallel_size > 1 and not config.sequence_parallel:
         first_experts(request)
+    if config.attention_output_gate and config.num_query_groups < config.tensor_model_parallel_size:
+        first_attention(request)
     sequence(config, request["seq_length"], request["micro_batch_size"])
     if request["global_batch_size"]:
         schedule(config, request)
@@ -40,6 +42,17 @@ def first_experts(request: dict[str, Any]) -> None:
     modules = [module for chunk in chunks for module in chunk.modules() if isinstance(module, MoELayer)]
     for module in modules[:1]:
         module(torch.empty(1, 1, config.hidden_size, device="meta"))
+
+
+def first_attention(request: dict[str, Any]) -> None:
+    """What attention refuses at its first forward pass: its output gate, where key heads are copied."""
+    import torch
+    from megatron.core.transformer.attention import SelfAttention
+
+    config, chunks = build.build_rank(request)
+    modules = [module for chunk in chunks for module in chunk.modules() if isinstance(module, SelfAttention)]
+    for module in modules[:1]:
+        module(torch.empty(2, 1, config.hidden_size, device="meta"), None)
 
 
 def sequence(config: Any, length: int, micro_batch: int) -> None:
