@@ -316,17 +316,18 @@ OUTPUT_GATE = Rule(
     area="tp",
     must="attention with an output gate has at least TP key-value heads (before March 2026)",
     why="Where TP exceeds the key-value heads, each rank gathers a whole group and keeps its share of the "
-    "queries, but not of the gate: the first forward pass ends with `shape ... is invalid for input of size`.",
+    "queries, but not of the gate: the first forward pass ends with `shape ... is invalid for input of "
+    "size`.",
     severity="error",
     enforced_by=CORE,
     until="2026-03-20",
-    source="megatron/core/transformer/attention.py, get_query_key_value_tensors and _apply_output_gate (0.16); "
-    "0.17 cuts the gate as well",
+    source="megatron/core/transformer/attention.py, get_query_key_value_tensors and _apply_output_gate "
+    "(0.16); 0.17 cuts the gate as well",
     applies=lambda v: v.on("attention_output_gate"),
     holds=lambda v: every([kv >= v.tp for _, kv in v.attention_heads]),
     message=lambda v: (
-        f"tp={v.tp} exceeds the {min(kv for _, kv in v.attention_heads)} key-value heads, and this version of "
-        "Megatron Core does not cut the attention output gate for that"
+        f"tp={v.tp} exceeds the {min(kv for _, kv in v.attention_heads)} key-value heads, and this version "
+        "of Megatron Core does not cut the attention output gate for that"
     ),
     nearest=lambda v: divisors(int(np.gcd.reduce([kv for _, kv in v.attention_heads])))[-1:],
     fix="a tp of at most the key-value heads, or Megatron Core 0.17",
