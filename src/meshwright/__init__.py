@@ -9,6 +9,8 @@ Names are imported when they are first used, so that `import meshwright` is quic
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 from meshwright._version import __version__
@@ -22,7 +24,7 @@ _WHERE = {
     "estimate": "meshwright.api.planning",
     "estimate_again": "meshwright.api.planning",
     "explain": "meshwright.api.rules",
-    "fit": "meshwright.api.planning",
+    "fit": "meshwright.api.fitting",
     "framework_names": "meshwright.api.writing",
     "gpus": "meshwright.api.catalogs",
     "html_report": "meshwright.api.reporting",
@@ -30,6 +32,7 @@ _WHERE = {
     "LayoutError": "meshwright.errors",
     "MeshwrightError": "meshwright.errors",
     "models": "meshwright.api.catalogs",
+    "most_that_fits": "meshwright.api.fitting",
     "Options": "meshwright.api.asking",
     "pictures": "meshwright.api.picturing",
     "plan": "meshwright.api.planning",
@@ -65,3 +68,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """This package: a public name stays what it is when a room of that name (`verify`) is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

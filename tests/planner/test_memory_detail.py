@@ -66,7 +66,8 @@ def test_an_offloaded_optimizer_lives_in_host_memory():
 
 
 def test_remedies_are_there_exactly_where_memory_does_not_surely_fit(dense):
-    assert dense.memory.verdict == "fits" and dense.detail.remedies == ()
+    assert dense.memory.verdict == "fits"
+    assert dense.detail.remedies == ()
     full = mw.estimate("llama3-70b", "16xH100", mw.Options(tp=8, recompute=Recompute()))
     assert full.memory.verdict == "does-not-fit"
     assert full.detail.remedies[0].verdict == "fits"
@@ -80,7 +81,13 @@ def test_the_first_plan_has_the_detail_and_the_json_shows_it():
 
 def test_a_longer_packed_sequence_needs_memory_and_no_time():
     """Twice the tokens of a micro-batch: twice the activations; the step is that of the mean."""
-    options = dict(tp=2, seq_length=4096, global_batch=64, task="sft", execution={"cuda_graphs": "none"})
+    options = {
+        "tp": 2,
+        "seq_length": 4096,
+        "global_batch": 64,
+        "task": "sft",
+        "execution": {"cuda_graphs": "none"},
+    }
     none = mw.estimate("llama3-8b", "8xH100", mw.Options(**options))
     longest = mw.estimate("llama3-8b", "8xH100", mw.Options(**options, longest_packed_sequence=8192))
     twice = mw.estimate("llama3-8b", "8xH100", mw.Options(**options | {"seq_length": 8192}))

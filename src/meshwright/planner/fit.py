@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.facts import load_json
 from meshwright.model.parameters import count_parameters
+from meshwright.planner.capacity import surely
 from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes
 
@@ -41,32 +42,33 @@ def least_state_bytes(question: Question) -> float:
     return float(per_parameter * count_parameters(question.model).total)
 
 
-def fewest_gpus(question: Question, axes: Axes, *, most: int) -> Sized | None:
-    """The smallest cluster on which some layout surely fits, and what was found on it; None up to `most`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fewest:
+    """The smallest clusters that train a model.
+
+    fits   some layout surely fits there (the upper end of the memory band is inside the card), and what was
+           found; None up to the most that was tried
+    tight  a smaller one, on which memory may suffice; None where the next smaller one is too small
+    """
+
+    fits: Sized | None
+    tight: Sized | None
+
+
+def fewest_gpus(question: Question, axes: Axes, *, most: int) -> Fewest:
+    """The smallest cluster on which some layout surely fits, and the smallest on which it is tight.
 
     Sizes that cannot even hold the state once are passed over without a search.
     """
     needed = least_state_bytes(question) * (1 - axes.execution.optimizer_offload)
+    tight: Sized | None = None
     for cluster in sizes(question.cluster, most):
         if cluster.world * cluster.gpu.usable_memory < needed:
             continue
         here = replace(question, cluster=cluster)
-        found = search(here, axes)
-        if (
-            found.fitting
-            and found.peak.min() * (1 + question.calibration.memory_band) <= cluster.gpu.usable_memory
-        ):
-            return here, _surely(found, question, cluster)
-    return None
-
-
-def _surely(found: Found, question: Question, cluster: Cluster) -> Found:
-    """The found layouts with those that surely fit first (the order is otherwise kept)."""
-    import numpy as np
-
-    sure = found.peak * (1 + question.calibration.memory_band) <= cluster.gpu.usable_memory
-    order = np.argsort(~sure, kind="stable")
-    return replace(
-        found, table=found.table.rows(order), step=found.step[order], peak=found.peak[order],
-        ties=int(sure[: found.ties].sum()),
-    )  # fmt: skip
+        found = search(surely(here), axes)
+        if found.fitting:
+            return Fewest(fits=(here, found), tight=tight)
+        if tight is None and (found := search(here, axes)).fitting:
+            tight = here, found
+    return Fewest(fits=None, tight=tight)
