@@ -96,6 +96,8 @@ def describe_failure(failure: Failure, log: RunLog, expected: Expected) -> str:
             return f"a gradient or loss is not a number{where} (line {failure.line}): {failure.text}"
         case "killed":
             return f"the run was ended from outside{where} (line {failure.line}): {failure.text}"
+        case "crash":
+            return f"a process crashed{where} (line {failure.line}): {failure.text}"
     return f"an exception{where} (line {failure.line}): {failure.text}"
 
 

@@ -46,7 +46,7 @@ class Iteration:
 class Failure:
     """Something that went wrong.
 
-    kind   "oom", "nan", "nccl-timeout", "error" (an exception), "killed" (signal, scheduler)
+    kind   "oom", "nan", "nccl-timeout", "error" (an exception), "killed" (signal, scheduler), "crash"
     text   the sentence of the log, shortened
     line   its line number, from 1
     """
@@ -332,12 +332,26 @@ FAILURES: tuple[tuple[str, Callable[[str], str]], ...] = (
         "oom",
         _holds("CUDA out of memory", "OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED", "NCCL Error 2: out"),
     ),
-    ("nccl-timeout", _holds("Watchdog caught collective operation timeout")),
+    (
+        "nccl-timeout",
+        _holds("Watchdog caught collective operation timeout", "Heartbeat monitor timed out"),
+    ),
     ("nan", _holds("found NaN in local grad", "Unexpected result nan", "Rerun: result nan", "loss is NaN")),
     (
         "killed",
-        _holds("CANCELLED AT", "SIGKILL", "Signal 9", "oom-kill", "Signals.SIGTERM", "DUE TO TIME LIMIT"),
+        _holds(
+            "CANCELLED AT",
+            "SIGKILL",
+            "Signal 9",
+            "oom-kill",
+            "oom_kill",
+            "Signals.SIGTERM",
+            "DUE TO TIME LIMIT",
+            ": Killed",
+            "Node failure on",
+        ),
     ),
+    ("crash", _holds("Segmentation fault", "SIGSEGV", "SIGABRT", "Bus error", "Fatal Python error")),
     ("error", _exception),
 )
 """What each kind of failure looks like; the first that matches a line counts."""

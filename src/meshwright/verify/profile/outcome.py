@@ -96,7 +96,7 @@ def verdict(
     if state.kind == "cancelled" or ended:
         return "cancelled", said.get("killed") or state.text
     if status or state.kind == "failed" or "error" in said:
-        return "crashed", said.get("error") or said.get("killed") or _exit(status, state)
+        return "crashed", said.get("error") or said.get("crash") or said.get("killed") or _exit(status, state)
     if status is None and state.kind == "gone":
         return "lost", "the scheduler no longer knows the job, and it left no exit status"
     if not judged.passed:
