@@ -109,6 +109,35 @@ def test_a_recipe_for_few_gpus_grows_with_the_cluster():
     assert "grown from" in assumed[1].source
 
 
+def test_fine_tuning_keeps_the_batch_of_its_recipe_on_more_gpus():
+    row = precedents(["llama3-70b"], H100, "sft", 32)[0]
+    job, _ = default_job(["llama3-70b"], H100, 2 * row.gpus, task="sft")
+    assert job.global_batch == max(row.gbs, 2 * row.gpus)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch"),
+    [  # in proportion as the recipes of one model do, up to 4 Mi tokens on 512 GPUs and 16 Mi on 2,048
+        ("llama-3-70b", 128, 512),
+        ("llama-3-70b", 512, 512),
+        ("llama-3-70b", 2048, 2048),
+        ("deepseek-v3", 2048, 4096),
+        ("deepseek-v3", 100_000, 3125),
+    ],
+)
+def test_the_batch_of_many_gpus(model, gpus, batch):
+    assert default_job([model], H100, gpus)[0].global_batch == batch
+
+
+@pytest.mark.parametrize(("gpus", "batch"), [(96, 288), (120, 480), (1000, 1000), (7, 224), (104, 312)])
+def test_a_batch_takes_over_the_odd_factor_of_the_gpus_and_says_so(gpus, batch):
+    job, assumed = default_job(["llama-3-70b"], H100, gpus)
+    odd = gpus // (gpus & -gpus)
+    assert job.global_batch == batch
+    assert batch % odd == 0
+    assert f"divisible by {odd}" in assumed[-1].source
+
+
 def test_the_json_form():
     _, assumed = default_job(["llama-3-70b"], H100, 64)
     assert assumed[0].as_dict() == {"option": "--seq-length", "value": 8192, "from": assumed[0].source}

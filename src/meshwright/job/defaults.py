@@ -12,7 +12,6 @@ from meshwright.job.precedents import Recipe, precedents
 from meshwright.job.spec import Job, Precision, Task
 from meshwright.job.stacks import GpuKind
 
-
 UNLISTED = "our list of recipes has none for this model and task"
 """Why a general default is taken. Others may ship: the list says of each where it stands."""
 
@@ -45,7 +44,8 @@ def default_job(
 
     Without a recipe the sequence is min(4096, max_position) and a step is about 4 Mi tokens. A sequence
     length of one's own keeps the tokens of a step: the global batch is the nearest power of two. It
-    grows, by powers of two, where the recipe is for fewer GPUs and has fewer samples than GPUs.
+    grows, by powers of two, where the recipe is for fewer GPUs, and takes over the odd factor of their
+    number.
     """
     assumed: list[Assumption] = []
     near = precedents(names, gpu, task, gpus, precision=precision, count=1_000)
@@ -69,19 +69,75 @@ def _default_seq_length(near: tuple[Recipe, ...], max_position: int | None) -> t
 
 
 def _default_batch(near: tuple[Recipe, ...], seq_length: int, gpus: int) -> tuple[int, str]:
-    """Global batch in samples: the recipe's, or its tokens a step at another sequence length."""
+    """Global batch in samples: the recipe's, or its tokens a step at another sequence length.
+
+    On more GPUs it grows, and on a number that is no power of two it takes over the odd factor.
+    """
+    facts = _facts()
     if not near:
-        fact = _facts()["default_tokens_per_step"]
-        return _samples(fact["value"], seq_length), f"{UNLISTED}; {fact['source']}"
+        usual = facts["default_tokens_per_step"]
+        batch, source = _samples(usual["value"], seq_length), f"{UNLISTED}; {usual['source']}"
+        grown = _grown(batch, seq_length, usual["gpus"], gpus)
+        if grown > batch:
+            source = f"{UNLISTED}; {facts['most_tokens_per_step']['source']}"
+        return _divided(grown, gpus, source)
     same = [row for row in near if row.seq_length == seq_length]
     row = (same or near)[0]
     batch = row.gbs if same else _samples(row.tokens_per_step, seq_length)
     source = f"recipe {row.recipe} ({row.source})" + ("" if same else ", its tokens a step kept")
-    # a recipe for few GPUs would leave replicas of a large cluster without a sample
-    if batch < gpus and row.gpus < gpus:
-        batch *= 2 ** math.ceil(math.log2(gpus / batch))
-        source += f", grown from {row.gpus} GPUs to a sample for each of {gpus:,}"
-    return batch, source
+    if row.task == "pretrain":
+        grown = _grown(batch, seq_length, row.gpus, gpus)
+    else:  # fine-tuning keeps its batch, as long as no replica is left without a sample
+        grown = batch * 2 ** max(0, math.ceil(math.log2(gpus / batch))) if row.gpus < gpus else batch
+    if grown > batch:
+        source += f", grown from {row.gpus:,} GPUs to {gpus:,}"
+    return _divided(grown, gpus, source)
+
+
+def _grown(batch: int, seq_length: int, usual: int, gpus: int) -> int:
+    """The batch in proportion to the GPUs beyond the usual number, by powers of two, up to what is usual.
+
+    Recipes of one model hold the samples a GPU: Llama 3.1 405B has 768 on 512 H100 and 1,536 on 1,024.
+    """
+    start, end = _facts()["default_tokens_per_step"], _facts()["most_tokens_per_step"]
+    most = min(end["value"], start["value"] * max(1.0, gpus / start["gpus"]))
+    while 2 * usual <= NEARLY * gpus and 2 * batch * seq_length <= NEARLY * most:
+        usual, batch = 2 * usual, 2 * batch
+    return batch
+
+
+NEARLY = 1.14
+"""1,000 GPUs count as 1,024; 96 do not count as 128."""
+
+
+def odd_part(number: int) -> int:
+    """What is left of a number when it is halved as often as it can be.
+
+    >>> odd_part(96), odd_part(1000), odd_part(2048)
+    (3, 125, 1)
+    """
+    return number // (number & -number)
+
+
+def divided(batch: int, gpus: int) -> int:
+    """The nearest batch that the odd factor of the GPUs divides, with many factors of two beside it.
+
+    >>> divided(256, 96), divided(1024, 1000), divided(256, 64)
+    (288, 1000, 256)
+    """
+    odd = odd_part(gpus)
+    if batch % odd == 0:
+        return batch
+    sizes = [odd * few * 2**power for few in (1, 3) for power in range(32)]
+    return min(sizes, key=lambda size: (abs(math.log(size / batch)), size))
+
+
+def _divided(batch: int, gpus: int, source: str) -> tuple[int, str]:
+    """`divided`, and where the batch comes from in words."""
+    nearest = divided(batch, gpus)
+    if nearest == batch:
+        return batch, source
+    return nearest, f"{source}, made divisible by {odd_part(gpus):,}, the odd factor of {gpus:,} GPUs"
 
 
 def _samples(tokens: int, seq_length: int) -> int:

@@ -10,6 +10,7 @@ from meshwright.cluster.parse import build_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
+from meshwright.job.defaults import divided, odd_part
 from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes
 
@@ -25,31 +26,28 @@ class Fewer:
 
     speed  tokens a second over those of the asked number; more than 1 is faster with fewer GPUs, None
            where nothing fits on the asked number
+    batch  global batch of the comparison, where the asked one does not divide over the smaller number
     """
 
     gpus: int
     spared: int
     speed: float | None
     step: float
+    batch: int | None = None
 
     def __str__(self) -> str:
         verdict = "hold it"
         if self.speed is not None:
             change = self.speed - 1
             verdict = f"are {change:.0%} faster than all of them" if change > GAIN else "are as fast as all"
-        return f"{self.gpus:,} GPUs ({self.spared:,} fewer) {verdict}: {self.step:.4g} s a step"
+        batch = f" with a batch of {self.batch:,}" if self.batch else ""
+        return f"{self.gpus:,} GPUs ({self.spared:,} fewer){batch} {verdict}: {self.step:.4g} s a step"
 
     def as_dict(self) -> dict[str, Any]:
-        return {"gpus": self.gpus, "spared": self.spared, "speed": self.speed, "step_seconds": self.step}
-
-
-def odd_part(number: int) -> int:
-    """What is left of a number when it is halved as often as it can be.
-
-    >>> odd_part(96), odd_part(1000), odd_part(2048)
-    (3, 125, 1)
-    """
-    return number // (number & -number)
+        return {
+            "gpus": self.gpus, "spared": self.spared, "speed": self.speed, "step_seconds": self.step,
+            "global_batch": self.batch,
+        }  # fmt: skip
 
 
 def rounder(world: int) -> tuple[int, ...]:
@@ -82,13 +80,17 @@ def fewer_gpus(
         smaller = _sized(cluster, count)
         if smaller is None:
             continue
-        other = searched(replace(question, cluster=smaller), axes)
+        own = replace(job, global_batch=divided(job.global_batch, count))
+        other = searched(replace(question, cluster=smaller, job=own), axes)
         if not other.fitting:
             continue
         step = float(other.step[0])
-        speed = job.tokens_per_step / step / here if here else None
+        speed = own.tokens_per_step / step / here if here else None
+        batch = None if own == job else own.global_batch
         if speed is None or speed >= 1 - GAIN:
-            better.append(Fewer(gpus=count, spared=cluster.world - count, speed=speed, step=step))
+            better.append(
+                Fewer(gpus=count, spared=cluster.world - count, speed=speed, step=step, batch=batch)
+            )
     return tuple(sorted(better, key=lambda one: (-round(one.speed or 0.0, 2), one.gpus)))
 
 
