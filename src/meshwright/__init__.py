@@ -20,6 +20,7 @@ _WHERE = {
     "check": "meshwright.api.checking",
     "compare": "meshwright.api.comparing",
     "convert": "meshwright.api.writing",
+    "diagnose": "meshwright.api.memory",
     "Estimate": "meshwright.planner.answer",
     "estimate": "meshwright.api.planning",
     "estimate_again": "meshwright.api.planning",

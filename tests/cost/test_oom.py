@@ -83,3 +83,24 @@ def test_a_huge_hostile_log_is_read_quickly():
     start = time.perf_counter()
     read_out_of_memory("optimizer.py dist_checkpointing/strategies NCCL " * 100_000 + OLD)
     assert time.perf_counter() - start < 5
+
+
+def test_what_stands_long_before_or_after_the_error_does_not_name_the_part():
+    """A save that went well before, and the processes that are killed after the GPU's error."""
+    trace = "Traceback (most recent call last):\n  File dot_product_attention/backends.py, baddbmm(\n"
+    log = "save_checkpoint done\n" + "iteration 137\n" * 10 + trace + NEW + "\nExited with exit code 137\n"
+    found = read_out_of_memory(log)
+    assert found.stage == "attention"
+    assert found.tried == pytest.approx(7.83 * GIB)
+
+
+def test_a_rank_before_its_traceback_is_kept():
+    trace = "[rank12]: Traceback (most recent call last):\n[rank12]: fused_adam.py, in step\n"
+    assert read_out_of_memory("[rank3]: ok\n" + trace + "[rank12]: " + NEW).rank == 12
+
+
+def test_the_last_of_several_errors_is_read():
+    first = "Traceback (most recent call last):\n cross_entropy.py, in forward\n" + NEW
+    second = "\nTraceback (most recent call last):\n fused_adam.py, in step\n" + NEW.replace("7.83", "1.50")
+    found = read_out_of_memory(first + second)
+    assert (found.stage, found.tried) == ("first optimizer step", 1.5 * GIB)

@@ -14,6 +14,10 @@ SIGNS = (
     r"out of memory|OutOfMemory|\bOOM\b|CUBLAS_STATUS_ALLOC_FAILED|Failed to CUDA calloc|DefaultCPUAllocator"
     r"|oom-kill|(?:code|status) 137|SIGKILL|signal 9\b"
 )
+OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|CUDA calloc"
+"""Signs of the GPU's memory: a process that is killed afterwards is a consequence."""
+BEFORE, AFTER = 30_000, 3_000
+"""Characters around an error that belong to its traceback and its message."""
 UNITS = {
     "B": 1.0,
     "BYTES": 1.0,
@@ -25,7 +29,7 @@ UNITS = {
     "GB": 1e9,
 }
 SIZE = r"([\d.]+)\s*([KMG]?i?B|bytes)"
-LONGEST_MESSAGE = 1_000_000
+LONGEST_MESSAGE = 4_000_000
 """Characters of a log that are looked at: its end, where the traceback stands."""
 FRAGMENTED = 0.1
 """Share of the reserved memory that is free inside it, from which fragmentation is named as a cause."""
@@ -66,14 +70,26 @@ class OutOfMemory:
         idle = self.reserved - self.allocated
         return idle >= self.tried and idle >= FRAGMENTED * self.reserved
 
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form: sizes in bytes."""
+        sizes = {
+            f"{name}_bytes": getattr(self, name)
+            for name in ("tried", "capacity", "allocated", "reserved", "free")
+        }
+        return {
+            "stage": self.stage, "causes": list(self.causes), "remedies": list(self.remedies), **sizes,
+            "device": self.device, "rank": self.rank, "fragmented": self.fragmented,
+        }  # fmt: skip
+
 
 def read_out_of_memory(log: str) -> OutOfMemory:
     """The last out-of-memory error of a log or message; QuestionError where there is none."""
     text = log[-LONGEST_MESSAGE:]
-    if not re.search(SIGNS, text, re.IGNORECASE):
+    if not has_out_of_memory(text):
         raise QuestionError(
             "the text has no out-of-memory error (looked for torch's, NCCL's and the kernel's words)"
         )
+    text = _around(text)
     facts = load_json("meshwright.cost", "oom.json")
     stage, cause = _stage(text, facts)
     sizes = _sizes(text)
@@ -91,9 +107,32 @@ def read_out_of_memory(log: str) -> OutOfMemory:
     )
 
 
+def has_out_of_memory(text: str) -> bool:
+    """Whether a text holds any sign of an out-of-memory error."""
+    return re.search(SIGNS, text, re.IGNORECASE) is not None
+
+
+def _around(text: str) -> str:
+    """The last error of the GPU's memory (else of the host's) with its traceback.
+
+    What a log says long before and after belongs to other parts of the run.
+    """
+    signs = [*re.finditer(OF_GPU, text)] or [*re.finditer(SIGNS, text, re.IGNORECASE)]
+    last = signs[-1]
+    before = text[max(last.start() - BEFORE, 0) : last.start()]
+    start = before.rfind("Traceback (most recent call last)")
+    line = before.rfind("\n", 0, max(start, 0)) + 1 if start >= 0 else 0  # the rank stands before the words
+    after = text[last.start() : last.start() + AFTER]
+    following = after.find("Traceback (most recent call last)", 1)
+    return before[line:] + (after if following < 0 else after[:following])
+
+
 def _stage(text: str, facts: Mapping[str, Any]) -> tuple[str, str]:
     """The first stage, in the order of the facts, that the text names, and its usual cause."""
+    of_gpu = re.search(OF_GPU, text) is not None
     for row in facts["stages"]:
+        if of_gpu and row["stage"] == "host memory":
+            continue  # a process that is killed after the GPU's error is a consequence
         if any(re.search(pattern, text, re.IGNORECASE) for pattern in row["patterns"]):
             return row["stage"], row["cause"]
     return "unknown", "the message has no traceback that names a part of the step"
