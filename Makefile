@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-fast lint format bench differential verify-random docs-generated clean
+.PHONY: demo test test-fast lint format bench differential verify-random docs-generated docs docs-serve package clean
 
 demo: $(VENV)/.base
 	$(BIN)/meshwright plan deepseek-v3 --gpus 256xH100
@@ -37,7 +37,20 @@ verify-random: $(VENV)/.dev
 
 docs-generated: $(VENV)/.base
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/update_contract.py
+	$(BIN)/python tools/generate_reference.py
+	$(BIN)/python tools/generate_accuracy.py
+	$(BIN)/python tools/draw_docs.py
 	$(BIN)/python tools/refresh_readme.py
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+package: $(VENV)/.dev
+	$(BIN)/python -m build
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -51,4 +64,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@ $(VENV)/.base
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
