@@ -26,6 +26,8 @@ FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 HALF = 380.0
 """Width of pictures that stand side by side [px]."""
 WIDE = 720.0
+NUMBER = r"[\d.,]+( (ms|s|[KMG]iB|%))?"
+"""A figure with its unit, which moves with it."""
 DENSE, MOE = "llama-3-8b", "qwen3-30b-a3b"
 
 
@@ -124,7 +126,7 @@ def outline(svg: str) -> list[str]:
         tag = one.tag.rsplit("}", 1)[-1]
         if tag == "style":
             continue
-        words = re.sub(r"[\d.,]+", "0", one.text or "") if tag in ("title", "text") else ""
+        words = re.sub(NUMBER, "0", one.text or "") if tag in ("title", "text") else ""
         found[f"{tag} {words}".strip()] = None
     return sorted(found)
 

@@ -67,7 +67,18 @@ PREPARE = (
 )
 OPAQUE = ("description", "value", "data")
 """Keys whose value may be anything, or is for Meshwright itself to read."""
-MAPS = ("resolved", "refused")
+MAPS = (
+    "resolved",
+    "refused",
+    "factors",
+    "options",
+    "environment",
+    "changed",
+    "differs",
+    "max_allocated_bytes",
+    "peak",
+    "peak_flops",
+)
 """Keys that hold a table by names of their own: one shape for all its values."""
 
 
@@ -178,7 +189,7 @@ def broken_answers(
             now = new.get(name, {}).get(path)
             if now is None:
                 found.append(f"{name}: {path} is gone")
-            elif surprise := set(now) - set(kinds):
+            elif kinds != ["null"] and (surprise := set(now) - set(kinds)):
                 found.append(
                     f"{name}: {path} was {'|'.join(kinds)} and may now be {'|'.join(sorted(surprise))}"
                 )
