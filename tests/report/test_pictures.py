@@ -169,7 +169,19 @@ def test_the_ranking_marks_ties_and_the_card() -> None:
     found = mw.plan("llama-3-8b", "8xH100", top=8)
     one = ranking(found, chosen=1)
     assert "usable 79.1 GiB" in one.svg
-    assert one.svg.count("<circle") == len(found.plans)
+    beside = one.svg.count("of the search: ")
+    assert one.svg.count("<circle") == len(found.plans) + beside
+    assert f"{found.ties:,} layouts of the search are tied" in one.svg
+
+
+def test_the_front_of_the_ranking_is_that_of_the_whole_search() -> None:
+    """Plans are the fastest few: layouts that need far less memory are drawn beside them."""
+    found = mw.plan("llama-3-8b", "8xH100", top=2)
+    assert any(row["peak_bytes"] < 0.9 * found.plans[0].memory.peak_bytes for row in found.front)
+    shown = ranking(found).svg
+    fastest = found.front[0]["step_seconds"]
+    near = [row for row in found.front if row["step_seconds"] < 1.5 * fastest]
+    assert f"of the search: {near[-1]['layout']}" in shown
 
 
 def test_a_layout_that_cannot_start_has_no_pictures() -> None:

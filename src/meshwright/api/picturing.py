@@ -17,6 +17,7 @@ from meshwright.layout.ranks import RankGrid
 from meshwright.layout.table import LayoutTable
 from meshwright.planner.again import one_row
 from meshwright.planner.answer import Estimate, Plans
+from meshwright.planner.values import table as space_table
 from meshwright.report.html import Written, report_page
 from meshwright.report.passes import MemoryCurve, Tail, Timeline
 from meshwright.report.schedule import lay_out, microbatches_drawn
@@ -36,6 +37,9 @@ from meshwright.report.trace import chrome_trace
 GROUPS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
 """Kinds of groups that the rank grid can be coloured by."""
 
+
+MOST_STEP = 1.6
+"""Of the search's front, layouts are drawn that take at most this many times the fastest step."""
 
 PICTURES = ("memory", "step", "ranks", "timeline", "memory-over", "pipeline", "traffic")
 """Names of the pictures of one layout; one that cannot start has none."""
@@ -165,7 +169,10 @@ def _telling(answer: Estimate) -> str:
 
 
 def ranking(answer: Plans, *, chosen: int = 0, width: float = WIDTH) -> Picture:
-    """The plans of a search as a scatter; `chosen` is the place of the one to mark, 0 for none."""
+    """The plans of a search as a scatter with the front and the ties of the whole search.
+
+    chosen  the place of the plan to mark, 0 for none
+    """
     points = [
         Point(
             words=layout_words(plan.layout), step_seconds=plan.time.step_seconds,
@@ -176,7 +183,25 @@ def ranking(answer: Plans, *, chosen: int = 0, width: float = WIDTH) -> Picture:
     ]  # fmt: skip
     if not points:
         raise LayoutError("there is no plan to draw")
-    return scatter_picture(points, answer.plans[0].question.cluster.gpu.usable_memory, width)
+    fastest = min(point.step_seconds for point in points)
+    points += [one for one in _front(answer) if fastest <= one.step_seconds <= MOST_STEP * fastest]
+    return scatter_picture(
+        points, answer.plans[0].question.cluster.gpu.usable_memory, width,
+        ties=answer.ties, slack=space_table()["tie"]["value"],
+    )  # fmt: skip
+
+
+def _front(answer: Plans) -> list[Point]:
+    """Layouts of the search's front that are not among the plans (their times are of the closed form)."""
+    peaks = [plan.memory.peak_bytes for plan in answer.plans if plan.memory is not None]
+    return [
+        Point(
+            words=f"{row['layout']}{' FSDP' * bool(row['fsdp'])}, recompute {row['recompute']}", step_seconds=row["step_seconds"],
+            peak_bytes=row["peak_bytes"], rank=0,
+        )
+        for row in answer.front
+        if all(abs(row["peak_bytes"] / peak - 1) > 1e-6 for peak in peaks)
+    ]  # fmt: skip
 
 
 def scaling(answers: Sequence[Estimate], *, width: float = WIDTH) -> Picture:

@@ -22,6 +22,8 @@ from meshwright.report.svg.draw import (
 from meshwright.report.text import GIB, gib, seconds
 
 LEFT, TOP, TALL = 50.0, 34.0, 240.0
+RADII = (3.0, 4.0, 5.5)
+"""Of a layout that is no plan, of a plan, of one of the first five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class Point:
 
     step_seconds  time of a step [s]
     peak_bytes    memory of its fullest stage [bytes]
-    rank          its place in the ranking, from 1
+    rank          its place in the ranking, from 1; 0 for one of the search that is not among the plans
     """
 
     words: str
@@ -50,8 +52,15 @@ def front(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-def scatter_picture(points: Sequence[Point], usable_bytes: float, width: float = WIDTH) -> Picture:
-    """A dot a layout."""
+def scatter_picture(
+    points: Sequence[Point], usable_bytes: float, width: float = WIDTH, *, ties: int = 0, slack: float = 0.0
+) -> Picture:
+    """A dot a layout.
+
+    points  the plans, and what else of the search is on its front
+    ties    layouts of the whole search that are told apart from the fastest by nothing but habit
+    slack   how much slower than the fastest a tied layout may be, relatively; 0 marks the tied plans only
+    """
     width = fit_width(width)
     right, bottom = width - 14, TOP + TALL
     unit, name = time_unit(min(point.step_seconds for point in points))
@@ -67,8 +76,10 @@ def scatter_picture(points: Sequence[Point], usable_bytes: float, width: float =
     ]
     tied = [point.step_seconds / unit for point in points if point.tied]
     if len(tied) > 1:
-        low, high = across(min(tied)), across(max(tied))
-        parts.insert(0, rect(low - 6, TOP, high - low + 12, TALL, "band", f"{len(tied)} layouts are tied"))
+        low, high = across(min(tied)), across(max(*tied, min(tied) * (1 + slack)))
+        low, high = max(low - 6, LEFT), min(high + 6, right)
+        words = f"{max(ties, len(tied)):,} layouts of the search are tied"
+        parts.insert(0, rect(low, TOP, high - low, TALL, "band", words))
     y = up(usable_bytes / GIB)
     parts += [
         line(LEFT, y, right, y, "dash"),
@@ -81,14 +92,16 @@ def scatter_picture(points: Sequence[Point], usable_bytes: float, width: float =
         for p in reversed(points)
     ]
     keys, tall = legend(
-        [("c0", "layout"), ("c3", "on the Pareto front"), ("front", "Pareto front"),
+        [("c0", "plan"), ("c3", "on the Pareto front"), ("front", "Pareto front of the search"),
          ("band", "tied with the fastest"), ("dash", "usable memory")],
         LEFT, bottom + 44, right - LEFT,
     )  # fmt: skip
     parts.append(keys)
-    first = min(points, key=lambda point: point.rank)
+    plans = [point for point in points if point.rank]
+    first = min(plans, key=lambda point: point.rank)
+    said = f"; {ties:,} layouts of the whole search are tied with the fastest" if ties > 1 else ""
     words = (
-        f"{len(points)} layouts; the first is {first.words} with {seconds(first.step_seconds)} and "
+        f"{len(plans)} plans{said}; the first is {first.words} with {seconds(first.step_seconds)} and "
         f"{gib(first.peak_bytes)} GiB. On the front of time and memory: "
         f"{', '.join(p.words for p in best[:6])}."
     )
@@ -96,10 +109,16 @@ def scatter_picture(points: Sequence[Point], usable_bytes: float, width: float =
 
 
 def _dot(point: Point, x: float, y: float, *, on_front: bool) -> str:
-    hint = f"{point.rank}. {point.words}: {seconds(point.step_seconds)}, {gib(point.peak_bytes)} GiB"
+    place = f"{point.rank}. " if point.rank else "of the search: "
+    hint = f"{place}{point.words}: {seconds(point.step_seconds)}, {gib(point.peak_bytes)} GiB"
     class_ = ("c3" if on_front else "c0 pale") + (" chosen" if point.chosen else "")
     drawn = element(
-        "circle", element("title", escape(hint)), cx=x, cy=y, r=5.5 if point.rank <= 5 else 4.0, class_=class_
+        "circle",
+        element("title", escape(hint)),
+        cx=x,
+        cy=y,
+        r=RADII[(point.rank > 0) + (0 < point.rank <= 5)],
+        class_=class_,
     )
     label = text(x + 8, y - 6, point.rank, class_="ink small strong") if point.rank == 1 else ""
     return drawn + label
