@@ -91,3 +91,17 @@ def test_fit_names_the_fewest_and_the_fewest_that_are_tight():
     found = ask("fit", "llama3-70b", "--gpu", "H100", "--seq-length", "8192", "--gbs", "96")
     assert "Fewest GPUs that train llama-3-70b: 24 x" in found.output
     assert "Tight already on 16: " in found.output
+
+
+def test_reinforcement_learning_shows_its_phases():
+    words = ("estimate", "qwen3-8b", "--gpus", "8xH100", "--tp", "4", "--task", "rl", "--seq-length", "8192")
+    found = ask(*words)
+    assert found.exit_code == 0
+    for phase in ("rollout", "log-probabilities", "training", "weight sync"):
+        assert phase in found.output
+    apart = json.loads(ask(*words, "--apart", "--rl-offload", "none", "--json").output)
+    assert apart["rl"]["colocated"] is False
+    assert apart["rl"]["offloaded_bytes"] == 0
+    wrong = ask(*words, "--rl-offload", "gradient")
+    assert isinstance(wrong.exception, QuestionError)
+    assert "gradients" in str(wrong.exception)

@@ -9,6 +9,7 @@ from typing import Any
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
+from meshwright.cost.rl import engine_gpus
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption, default_job
 from meshwright.job.lengths import read_sequence_lengths, token_shares
@@ -17,9 +18,11 @@ from meshwright.job.spec import (
     Execution,
     Framework,
     GradDtype,
+    Job,
     Optimizer,
     Precision,
     Recompute,
+    Rollout,
     Stack,
     Task,
     positive,
@@ -70,6 +73,8 @@ class Options:
     execution: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Execution` that are given; the others are what the stack uses on that GPU."""
     model_changes: Mapping[str, object] = field(default_factory=dict)
+    rollout: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Rollout` that are given, for the task `rl`."""
     longest_packed_sequence: int | None = None
     """Tokens of the longest packed sequence: memory is priced at it, time at `seq_length`."""
     sequence_lengths: str | tuple[tuple[int, float], ...] = ()
@@ -103,6 +108,7 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         job, optimizer=options.optimizer, grad_dtype=options.grad_dtype,
         longest_packed_sequence=options.longest_packed_sequence, packing=_packing(options),
     )  # fmt: skip
+    job, rolled = _with_rollout(job, described, cluster, options)
     stack = Stack(
         release=options.stack, framework=options.framework, framework_version=options.framework_version
     )
@@ -122,7 +128,30 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
             option="calibration", value=question.calibration.source, source="meshwright calibrate"
         )
         assumed = (*assumed, note)
-    return Asked(question=question, execution=execution, assumptions=(*assumed, *flags))
+    return Asked(question=question, execution=execution, assumptions=(*assumed, *rolled, *flags))
+
+
+def _with_rollout(
+    job: Job, model: Model, cluster: Cluster, options: Options
+) -> tuple[Job, tuple[Assumption, ...]]:
+    """The job of the task `rl` with its rollout engine, and what of that was filled in."""
+    if options.task != "rl" and not options.rollout:
+        return job, ()
+    given = replace(Rollout(), **options.rollout)
+    if "gpus" not in options.rollout:
+        given = replace(given, gpus=engine_gpus(model, cluster, given.memory_share))
+    why = {
+        "gpus": "the fewest GPUs (a power of two) that hold the weights and leave room for the cache",
+        "memory_share": "what rollout engines are usually given beside a trainer",
+    }
+    spelt = {"gpus": "--rollout-gpus", "memory_share": "--rollout-memory"}
+    told = tuple(
+        Assumption(option=spelt[name], value=getattr(given, name), source=source)
+        for name, source in why.items()
+        if name not in options.rollout
+    )
+    of_trainer = Assumption(option="step time", value="the trainer's", source="generation is not predicted")
+    return replace(job, rollout=given), (*told, of_trainer)
 
 
 def _packing(options: Options) -> tuple[tuple[int, float], ...]:

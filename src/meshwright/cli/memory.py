@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, JsonFlag, with_options
+from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, ROLLOUT, JsonFlag, with_options
 
 WINDOW = 1_000_000
 MOST_WINDOWS = 256
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     app.command()(oom)
 
 
-@with_options(JOB, LAYOUT, EXECUTION, MODEL, CLUSTER)
+@with_options(JOB, LAYOUT, EXECUTION, ROLLOUT, MODEL, CLUSTER)
 def oom(
     log: Annotated[
         str, typer.Argument(help="log of the run, or - for standard input", show_default=False)

@@ -57,6 +57,7 @@ def _group(name: str) -> tuple[Flag, ...]:
 LAYOUT, JOB, EXECUTION, MODEL, CLUSTER, BOUNDS, GOODPUT = map(
     _group, ("layout", "job", "execution", "model", "cluster", "bounds", "goodput")
 )
+ROLLOUT = _group("rollout")
 
 
 def with_options(*groups: tuple[Flag, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -15,6 +15,7 @@ from meshwright.cli.options import (
     JOB,
     LAYOUT,
     MODEL,
+    ROLLOUT,
     JsonFlag,
     ModelName,
     with_options,
@@ -36,7 +37,7 @@ Tokens = Annotated[
 Explain = Annotated[
     bool, typer.Option("--explain", help="where the step goes, what limits it, what would shorten it")
 ]
-EVERYTHING = (JOB, LAYOUT, EXECUTION, MODEL, CLUSTER)
+EVERYTHING = (JOB, LAYOUT, EXECUTION, ROLLOUT, MODEL, CLUSTER)
 
 
 def register(app: typer.Typer) -> None:

@@ -37,6 +37,7 @@ MOST_JSON = 20_000_000
 def read_options(said: Mapping[str, Any]) -> Options:
     """The library's options from what was said on the command line."""
     from meshwright.api.asking import Options
+    from meshwright.cli.rollout import read_rollout
     from meshwright.planner.values import Range
 
     fields: dict[str, Any] = {name: said[name] for name in PLAIN if name in said}
@@ -53,6 +54,7 @@ def read_options(said: Mapping[str, Any]) -> Options:
     fields["bounds"] = {name: Range(most=said[f"max_{name}"]) for name in DEGREES if f"max_{name}" in said}
     fields["free"] = tuple(filter(None, said.get("free", "").split(",")))
     fields["recompute"] = _recompute(said)
+    fields["rollout"] = read_rollout(said)
     fields["model_changes"] = {name: said[name] for name in CHANGES if name in said} | _settings(
         said.get("set", [])
     )

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.memory import accounts
+from meshwright.cost.accounts import Accounts, accounts
 from meshwright.cost.question import Question
+from meshwright.cost.rl import residency
 from meshwright.cost.stages import StageView
 from meshwright.facts import load_json
 from meshwright.layout.table import Floats, LayoutTable
@@ -21,17 +22,19 @@ class HostMemory:
     optimizer    weights, gradients and moments of the offloaded fraction
     activations  what fine-grained or layer offloading moves, for all micro-batches in flight
     checkpoint   the copy that an asynchronous save writes from
+    rollout      what leaves the GPU while a rollout engine generates (reinforcement learning)
     """
 
     process: float
     optimizer: Floats
     activations: Floats
     checkpoint: Floats
+    rollout: Floats
     gpus_per_node: int
 
     @property
     def total(self) -> Floats:
-        return self.process + self.optimizer + self.activations + self.checkpoint
+        return self.process + self.optimizer + self.activations + self.checkpoint + self.rollout
 
     @property
     def node(self) -> Floats:
@@ -51,5 +54,12 @@ def host_memory(question: Question, table: LayoutTable, view: StageView) -> Host
         optimizer=state.host,
         activations=flying.total(flying.passes, parts.blocks.hosted, keys),
         checkpoint=2.0 * state.parameters / copies + state.optimizer,
+        rollout=_while_generating(question, table, parts),
         gpus_per_node=question.cluster.gpus_per_node,
     )
+
+
+def _while_generating(question: Question, table: LayoutTable, parts: Accounts) -> Floats:
+    if question.job.rollout is None:
+        return np.zeros_like(parts.activations)
+    return residency(question, table, parts, question.job.rollout).offloaded

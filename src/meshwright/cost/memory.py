@@ -7,19 +7,16 @@ every micro-batch in flight, the embedding's gradient, the optimizer step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.activations import BlockMemory, block_memory, vocabulary
-from meshwright.cost.keys import distinct_keys
-from meshwright.cost.precision import recipe_for
+from meshwright.cost.accounts import Accounts, accounts
 from meshwright.cost.question import Question
-from meshwright.cost.resident import outside_bytes, resident_bytes
-from meshwright.cost.sizes import Sizes, sizes_of
-from meshwright.cost.stages import Flight, StageView, flight
-from meshwright.cost.state import State, rank_state
+from meshwright.cost.resident import outside_bytes
+from meshwright.cost.rl import residency
+from meshwright.cost.stages import StageView
 from meshwright.facts import load_json
 from meshwright.layout.table import Bools, Floats, LayoutTable
 
@@ -68,57 +65,6 @@ class MemoryTable:
         return np.where(sure, "fits", np.where(self.may_fit, "tight", "does-not-fit"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accounts:
-    """What the memory of N layouts at D stages is made of, before it is summed. [N, D] bytes
-
-    activations  kept by all micro-batches in flight
-    moment       most bytes beyond `activations` at any moment of forward and backward passes
-    resident     workspaces and buffers that stay
-    """
-
-    sizes: Sizes
-    flying: Flight
-    state: State
-    blocks: BlockMemory
-    activations: Floats
-    moment: Floats
-    resident: Floats
-
-    @property
-    def floor(self) -> Floats:
-        """Allocated between steps."""
-        return self.state.total + self.resident
-
-    @property
-    def passes(self) -> Floats:
-        """Allocated at the fullest moment of forward and backward passes."""
-        return self.floor + self.state.unsharded + self.activations + self.moment
-
-    @property
-    def update(self) -> Floats:
-        """Allocated during the optimizer step."""
-        return self.floor + self.state.update
-
-
-def accounts(question: Question, table: LayoutTable, view: StageView) -> Accounts:
-    """The parts of the memory of every layout at every stage of the view."""
-    question = replace(question, job=question.job.for_memory)
-    keys, gpu = distinct_keys(table), question.cluster.gpu
-    recipe = recipe_for(question.job.precision, gpu)
-    sizes = sizes_of(question.model, question.job, recipe, keys, gpu)
-    flying, blocks = flight(table, view), block_memory(sizes)
-    return Accounts(
-        sizes=sizes,
-        flying=flying,
-        state=rank_state(question, table, keys, flying),
-        blocks=blocks,
-        activations=flying.total(flying.passes, blocks.kept, keys),
-        moment=_peak_moment(sizes, flying, blocks),
-        resident=resident_bytes(question, sizes, table, flying),
-    )
-
-
 def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTable:
     """Memory of every layout of a table at every stage of the view."""
     parts = accounts(question, table, view)
@@ -128,14 +74,17 @@ def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTab
     share = load_json("meshwright.cost", "memory.json")["fragmentation"]
     shares = [share["expandable"] if e.expandable_segments else share["fixed"] for e in table.executions]
     fragmentation = table.flag(shares).astype(float)[:, None] * (parts.activations + working)
+    terms = {
+        "weights": state.weights,
+        "gradients": state.gradients,
+        "optimizer": state.optimizer,
+        "activations": parts.activations,
+        "other": working + outside_bytes(question, parts.sizes, table) + fragmentation,
+    }
+    if question.job.task == "rl":
+        terms["other"] = terms["other"] + _beside_training(question, table, parts, terms, fragmentation)
     return MemoryTable(
-        terms={
-            "weights": state.weights,
-            "gradients": state.gradients,
-            "optimizer": state.optimizer,
-            "activations": parts.activations,
-            "other": working + outside_bytes(question, parts.sizes, table) + fragmentation,
-        },
+        terms=terms,
         allocated=allocated,
         fragmentation=fragmentation,
         parameters=state.parameters,
@@ -145,25 +94,10 @@ def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTab
     )
 
 
-def _peak_moment(x: Sizes, flying: Flight, blocks: BlockMemory) -> Floats:
-    """Most bytes beyond the activations of all micro-batches in flight, over the moments of a step. [N, D]
-
-    The loss comes first in a backward pass and lets go of its logits; the embedding comes last, when the
-    micro-batch has let go of everything else.
-    """
-    keys, held = x.keys, flying.held > 0  # [F, D, K]
-    ends = np.array([name == "head" or name.startswith("mtp") for name in flying.kinds])
-    embedding = np.array([name == "embedding" for name in flying.kinds])
-    at_loss = flying.largest(held & ends, blocks.working, keys)
-    in_layer = flying.largest(held & ~ends & ~embedding, blocks.working, keys)
-    in_layer = in_layer - flying.total(flying.passes * ends, blocks.logits, keys)
-    one_pass = flying.total(flying.first, blocks.kept, keys)
-    at_embedding = flying.largest(held & embedding, blocks.working, keys) - one_pass
-    # a tied head's own weight gradient waits for the embedding's
-    both = flying.spread((held & embedding).any(axis=2) & (held & ends).any(axis=2))
-    waiting = _tied_gradient(x)[keys.of_row][:, None] * both
-    return np.asarray(np.maximum(at_loss, np.maximum(in_layer, at_embedding) + waiting))
-
-
-def _tied_gradient(x: Sizes) -> Floats:
-    return 2.0 * x.model.hidden * vocabulary(x) * x.own_wgrad * x.model.tied
+def _beside_training(
+    question: Question, table: LayoutTable, parts: Accounts, terms: dict[str, Floats], fragmentation: Floats
+) -> Floats:
+    """What the fullest phase of a reinforcement-learning step holds beyond the trainer's own step. [N, D]"""
+    alone = np.asarray(np.sum(list(terms.values()), axis=0))
+    whole = residency(question, table, parts, question.job.rollout, fragmentation)
+    return np.asarray(np.maximum(whole.peak - alone, 0.0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.memory import Accounts, accounts
+from meshwright.cost.accounts import Accounts, accounts, forward_bytes
 from meshwright.cost.question import Question
 from meshwright.cost.stages import StageView
 from meshwright.cost.state import kept_weight
@@ -43,16 +43,6 @@ def peaks(question: Question, table: LayoutTable, view: StageView) -> Peaks:
         evaluation=parts.floor + parts.state.unsharded + forward_bytes(parts),
         save=parts.floor + _gathered_weights(question, table, parts),
     )
-
-
-def forward_bytes(parts: Accounts) -> Floats:
-    """Most bytes of one block's forward pass where nothing is kept: its own tensors, the loss's logits."""
-    flying, blocks, keys = parts.flying, parts.blocks, parts.sizes.keys
-    held = flying.held > 0
-    ends = np.array([name == "head" or name.startswith("mtp") for name in flying.kinds])
-    inside = flying.largest(held & ~ends, np.maximum(blocks.kept, blocks.working), keys)
-    loss = flying.largest(held & ends, blocks.kept + blocks.working, keys)
-    return np.maximum(inside, loss)
 
 
 def _gathered_weights(question: Question, table: LayoutTable, parts: Accounts) -> Floats:

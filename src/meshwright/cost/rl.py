@@ -11,52 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.memory import accounts
-from meshwright.cost.peaks import forward_bytes
+from meshwright.cluster.spec import Cluster
+from meshwright.cost.accounts import Accounts, accounts, forward_bytes
 from meshwright.cost.question import Question
 from meshwright.cost.resident import outside_bytes
 from meshwright.cost.stages import StageView
-from meshwright.errors import QuestionError
 from meshwright.facts import load_json
-from meshwright.job.spec import fraction, positive
+from meshwright.job.spec import Rollout
 from meshwright.layout.table import Floats, LayoutTable
 from meshwright.model.parameters import count_parameters
+from meshwright.model.spec import Model
+
+__all__ = ["PHASES", "RlMemory", "Rollout", "residency", "rl_memory"]
 
 PHASES = ("rollout", "log-probabilities", "training", "weight sync")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """The rollout engine and how it shares GPUs with the trainer.
-
-    gpus                GPUs over which one copy of the weights is spread (its TP times PP, or EP)
-    memory_share        share of a GPU that the engine takes for weights and key-value cache
-    colocated           trainer and engine use the same GPUs
-    sleeps              the engine gives its cache (and weights) back while the trainer works
-    offloads_weights    in the rollout phase the trainer's weights go to host memory
-    offloads_gradients  ... its gradient buffers too
-    offloads_optimizer  ... its optimizer state too
-    reference           a frozen reference policy is held
-    offloads_reference  ... in host memory outside of its phase
-    sync_bucket         bytes of one bucket of weights on their way to the engine
-    """
-
-    gpus: int = 1
-    memory_share: float = 0.5
-    colocated: bool = True
-    sleeps: bool = True
-    offloads_weights: bool = False
-    offloads_gradients: bool = True
-    offloads_optimizer: bool = True
-    reference: bool = True
-    offloads_reference: bool = False
-    sync_bucket: float = 2.0**30
-
-    def __post_init__(self) -> None:
-        positive("GPUs of one rollout copy", self.gpus)
-        fraction("the engine's share of a GPU", self.memory_share)
-        if self.sync_bucket <= 0:
-            raise QuestionError(f"the weight bucket is {self.sync_bucket} bytes; it must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +35,14 @@ class RlMemory:
     engine   bytes of a GPU of the rollout engine: its share of the card
     weights  of `engine`, its weights
     usable   bytes the card offers
+    offloaded  [N, D] bytes that are in host memory while the engine generates
     """
 
     phases: dict[str, Floats]
     engine: float
     weights: float
     usable: float
+    offloaded: Floats
 
     @property
     def peak(self) -> Floats:
@@ -87,7 +57,18 @@ class RlMemory:
 
 def rl_memory(question: Question, table: LayoutTable, view: StageView, rollout: Rollout) -> RlMemory:
     """Residency of trainer, reference and rollout engine in every phase."""
-    parts = accounts(question, table, view)
+    return residency(question, table, accounts(question, table, view), rollout)
+
+
+def residency(
+    question: Question, table: LayoutTable, parts: Accounts, rollout: Rollout | None,
+    fragmentation: Floats | float = 0.0,
+) -> RlMemory:  # fmt: skip
+    """The same from the parts of the trainer's memory.
+
+    fragmentation  what the trainer's allocator reserves beyond its tensors while it trains [N, D]
+    """
+    rollout = rollout or Rollout()
     state, usable = parts.state, question.cluster.gpu.usable_memory
     weights = 2.0 * count_parameters(question.model).everything / rollout.gpus
     engine = rollout.memory_share * usable
@@ -96,21 +77,13 @@ def rl_memory(question: Question, table: LayoutTable, view: StageView, rollout: 
     outside = outside_bytes(question, parts.sizes, table) + parts.resident
     reference = 2.0 * state.parameters * rollout.reference
     waiting = reference * (not rollout.offloads_reference)
-    resting = (
-        outside
-        + waiting
-        + (
-            state.weights * (not rollout.offloads_weights)
-            + state.gradients * (not rollout.offloads_gradients)
-            + state.optimizer * (not rollout.offloads_optimizer)
-        )
-    )
+    resting = outside + waiting + state.total - offloaded_bytes(parts, rollout)
     forward = outside + state.total + state.unsharded + reference + forward_bytes(parts)
-    training = outside + waiting + np.maximum(parts.passes, parts.update) - parts.resident
+    training = outside + waiting + np.maximum(parts.passes, parts.update) - parts.resident + fragmentation
     sync = resting + np.where(rollout.offloads_weights, state.weights, 0.0) + 2 * rollout.sync_bucket
     return RlMemory(
         phases={
-            "rollout": resting + engine * rollout.colocated,
+            "rollout": resting + max(engine, weights) * rollout.colocated,
             "log-probabilities": forward + beside,
             "training": training + beside,
             "weight sync": sync + (max(weights, asleep) if rollout.colocated else 0.0),
@@ -118,4 +91,28 @@ def rl_memory(question: Question, table: LayoutTable, view: StageView, rollout: 
         engine=engine,
         weights=weights,
         usable=usable,
+        offloaded=offloaded_bytes(parts, rollout) + reference * rollout.offloads_reference,
     )
+
+
+def offloaded_bytes(parts: Accounts, rollout: Rollout) -> Floats:
+    """Bytes of the trainer that are in host memory while the engine generates. [N, D]"""
+    state = parts.state
+    return np.asarray(
+        state.weights * rollout.offloads_weights
+        + state.gradients * rollout.offloads_gradients
+        + state.optimizer * rollout.offloads_optimizer
+    )
+
+
+ROOM = 0.7
+"""Share of its memory that an engine gives to weights at most; the rest is the key-value cache."""
+
+
+def engine_gpus(model: Model, cluster: Cluster, memory_share: float) -> int:
+    """The fewest GPUs (a power of two) that hold a copy of the weights and leave room for the cache."""
+    weights, room = 2.0 * count_parameters(model).everything, ROOM * memory_share * cluster.gpu.usable_memory
+    gpus = 1
+    while weights / gpus > room and gpus < cluster.world:
+        gpus *= 2
+    return gpus

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.memory import accounts
+from meshwright.cost.accounts import accounts
 from meshwright.cost.question import Question
 from meshwright.cost.schedule import passes_of_stage
 from meshwright.cost.stages import StageView, vp_group

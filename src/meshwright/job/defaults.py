@@ -48,7 +48,8 @@ def default_job(
     number.
     """
     assumed: list[Assumption] = []
-    near = precedents(names, gpu, task, gpus, precision=precision, count=1_000)
+    tuning: Task = "sft" if task == "rl" else task  # the trainer's step of RL is that of fine-tuning
+    near = precedents(names, gpu, tuning, gpus, precision=precision, count=1_000)
     if seq_length is None:
         seq_length, source = _default_seq_length(near, max_position)
         assumed.append(Assumption(option="--seq-length", value=seq_length, source=source))

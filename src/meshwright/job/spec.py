@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from meshwright.errors import QuestionError, did_you_mean
 
 Precision = Literal["bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
-Task = Literal["pretrain", "sft", "lora"]
+Task = Literal["pretrain", "sft", "lora", "rl"]
 GradDtype = Literal["fp32", "bf16"]
 Optimizer = Literal["adam", "adam-precision-aware", "muon", "sgd"]
 Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
@@ -50,6 +50,40 @@ RECOMPUTE_MODULES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """The rollout engine of reinforcement learning, and how it shares GPUs with the trainer.
+
+    gpus                GPUs over which one copy of the weights is spread (its TP times PP, or EP)
+    memory_share        share of a GPU that the engine takes for weights and key-value cache
+    colocated           trainer and engine use the same GPUs
+    sleeps              the engine gives its cache (and weights) back while the trainer works
+    offloads_weights    in the rollout phase the trainer's weights go to host memory
+    offloads_gradients  ... its gradient buffers too
+    offloads_optimizer  ... its optimizer state too
+    reference           a frozen reference policy is held
+    offloads_reference  ... in host memory outside of its phase
+    sync_bucket         bytes of one bucket of weights on their way to the engine
+    """
+
+    gpus: int = 1
+    memory_share: float = 0.5
+    colocated: bool = True
+    sleeps: bool = True
+    offloads_weights: bool = False
+    offloads_gradients: bool = True
+    offloads_optimizer: bool = True
+    reference: bool = True
+    offloads_reference: bool = False
+    sync_bucket: float = 2.0**30
+
+    def __post_init__(self) -> None:
+        positive("GPUs of one rollout copy", self.gpus)
+        fraction("the engine's share of a GPU", self.memory_share)
+        if not 0 < self.sync_bucket <= LARGEST * 1e6:
+            raise QuestionError(f"the weight bucket is {self.sync_bucket} bytes; it must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One training job.
 
@@ -72,6 +106,8 @@ class Job:
     """Lengths of samples packed into a sequence: pairs (tokens, share of all tokens); () for whole ones."""
     longest_packed_sequence: int | None = None
     """Tokens of the longest sequence that packing makes; memory must hold it, time follows the mean."""
+    rollout: Rollout | None = None
+    """For the task `rl` only (filled in there): the rollout engine beside the trainer."""
 
     def __post_init__(self) -> None:
         positive("sequence length", self.seq_length)
@@ -84,6 +120,10 @@ class Job:
         fraction("hidden dropout", self.hidden_dropout)
         fraction("attention dropout", self.attention_dropout)
         object.__setattr__(self, "packing", packing_of(self.packing, self.seq_length))
+        if self.task == "rl" and self.rollout is None:
+            object.__setattr__(self, "rollout", Rollout())
+        if self.rollout is not None and self.task != "rl":
+            raise QuestionError(f"a rollout engine belongs to --task rl, not to {self.task}")
         if self.longest_packed_sequence is not None:
             positive("the longest packed sequence", self.longest_packed_sequence)
             if self.longest_packed_sequence < self.seq_length:

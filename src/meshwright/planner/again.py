@@ -11,7 +11,7 @@ from meshwright.cluster.spec import Cluster, Gpu
 from meshwright.cost.calibration import Calibration, default_calibration
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
-from meshwright.job.spec import Execution, Job, Recompute, Stack
+from meshwright.job.spec import Execution, Job, Recompute, Rollout, Stack
 from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout, split_table
 from meshwright.layout.table import LayoutTable
@@ -58,6 +58,8 @@ def question_from(data: Mapping[str, Any]) -> Question:
     calibration = default_calibration()
     if learned:
         calibration = Calibration(**{**learned, "time_band": tuple(learned["time_band"])})
+    if job.get("rollout"):
+        job["rollout"] = Rollout(**job["rollout"])
     return Question(
         model=from_dict(data["model"]["description"]), cluster=cluster, job=Job(**job), stack=stack,
         calibration=calibration,

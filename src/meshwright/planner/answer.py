@@ -118,6 +118,9 @@ class Estimate:
     @property
     def fits(self) -> bool:
         """It can start, and nothing says that memory runs out."""
+        engine = self.detail.rl if self.detail is not None else None
+        if engine is not None and not engine.engine_fits:
+            return False
         return self.valid and self.memory is not None and self.memory.verdict != "does-not-fit"
 
     def as_dict(self) -> dict[str, Any]:

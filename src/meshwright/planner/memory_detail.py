@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from meshwright.cost.accounts import accounts
 from meshwright.cost.host import HostMemory, host_memory
 from meshwright.cost.memory import memory
 from meshwright.cost.peaks import peaks
 from meshwright.cost.question import Question
+from meshwright.cost.rl import residency
 from meshwright.cost.stages import StageView, all_stages
 from meshwright.cost.timeline import MOST_PASSES, Timeline, timeline
-from meshwright.job.spec import Execution
+from meshwright.job.spec import Execution, Rollout
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.layout.table import LayoutTable
@@ -44,6 +46,7 @@ class Host:
     optimizer_bytes: int
     activations_bytes: int
     checkpoint_bytes: int
+    rollout_bytes: int
     rank_bytes: int
     node_bytes: int
     gpus_per_node: int
@@ -72,6 +75,39 @@ class StageTimeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RlDetail:
+    """Residency of trainer, reference and rollout engine: bytes of a GPU of each stage in each phase.
+
+    phases           {phase: bytes a stage}
+    engine_bytes     the engine's share of a card: its own, or one that it shares with the trainer
+    weights_bytes    of it, the engine's weights; cache_bytes: what is left for the key-value cache
+    offloaded_bytes  of a rank of the fullest stage, in host memory while the engine generates
+    engine_fits      the engine's weights leave it a cache
+    """
+
+    colocated: bool
+    phases: Mapping[str, tuple[int, ...]]
+    engine_bytes: int
+    weights_bytes: int
+    cache_bytes: int
+    offloaded_bytes: int
+    usable_bytes: int
+
+    @property
+    def engine_fits(self) -> bool:
+        return self.cache_bytes > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        phases = [
+            {"phase": name, "per_stage_bytes": list(values), "peak_bytes": max(values)}
+            for name, values in self.phases.items()
+        ]
+        row = {item.name: getattr(self, item.name) for item in fields(self)}
+        return row | {"phases": phases, "engine_fits": self.engine_fits}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDetail:
     """What `estimate --memory` shows; `remedies` are filled only where memory does not surely fit."""
 
@@ -79,6 +115,8 @@ class MemoryDetail:
     host: Host
     timeline: StageTimeline | None
     remedies: tuple[Remedy, ...] = ()
+    rl: RlDetail | None = None
+    """For the task `rl`."""
 
     def as_dict(self) -> dict[str, Any]:
         """The keys that an estimate gains in JSON."""
@@ -87,6 +125,7 @@ class MemoryDetail:
             "host": asdict(self.host),
             "memory_timeline": None if self.timeline is None else asdict(self.timeline),
             "remedies": [remedy_dict(one) for one in self.remedies],
+            **({"rl": self.rl.as_dict()} if self.rl else {}),
         }
 
 
@@ -129,6 +168,7 @@ def memory_detail(
         host=_host(host_memory(question, table, view)),
         timeline=_timeline(question, table, view),
         remedies=remedies,
+        rl=_rl(question, table, view) if question.job.rollout else None,
     )
 
 
@@ -139,6 +179,7 @@ def _host(found: HostMemory) -> Host:
         "optimizer_bytes": float(found.optimizer[0, fullest]),
         "activations_bytes": float(found.activations[0, fullest]),
         "checkpoint_bytes": float(found.checkpoint[0, fullest]),
+        "rollout_bytes": float(found.rollout[0, fullest]),
         "rank_bytes": float(found.total[0, fullest]),
         "node_bytes": float(found.node[0]),
     }
@@ -170,3 +211,20 @@ def shortened(full: Timeline, stage: int) -> StageTimeline:
         held_bytes=tuple(round(float(full.held[i])) for i in kept),
         peak_bytes=tuple(round(float(full.peak[i])) for i in kept),
     )  # fmt: skip
+
+
+def _rl(question: Question, table: LayoutTable, view: StageView) -> RlDetail:
+    rollout = question.job.rollout or Rollout()
+    used = memory(question, table, view)
+    found = residency(question, table, accounts(question, table, view), rollout, used.fragmentation)
+    return RlDetail(
+        colocated=rollout.colocated,
+        phases={
+            name: tuple(round(float(value)) for value in values[0]) for name, values in found.phases.items()
+        },
+        engine_bytes=round(found.engine),
+        weights_bytes=round(found.weights),
+        cache_bytes=round(found.cache),
+        offloaded_bytes=round(float(found.offloaded[0].max())),
+        usable_bytes=round(found.usable),
+    )

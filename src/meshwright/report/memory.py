@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from meshwright.planner.memory_detail import Host, MemoryDetail, StagePeaks, StageTimeline, words
+from meshwright.planner.memory_detail import Host, MemoryDetail, RlDetail, StagePeaks, StageTimeline, words
 from meshwright.planner.remedies import Remedy
 from meshwright.report.text import gib
 
@@ -77,6 +77,7 @@ def _host(host: Host) -> RenderableType:
         ("offloaded optimizer", host.optimizer_bytes),
         ("offloaded activations", host.activations_bytes),
         ("asynchronous checkpoint", host.checkpoint_bytes),
+        ("while the engine generates", host.rollout_bytes),
     ]
     named = ", ".join(f"{name} {gib(value)}" for name, value in parts if value)
     title = Text("\nHost memory [GiB]", style="bold")
@@ -112,3 +113,21 @@ def _columns(found: StageTimeline) -> tuple[list[int], str]:
 def _level(value: float, low: float, high: float) -> str:
     share = (value - low) / max(high - low, 1)
     return LEVELS[min(max(int(share * len(LEVELS)), 0), len(LEVELS) - 1)]
+
+
+def rl_part(found: RlDetail) -> RenderableType:
+    """What a GPU holds in each phase of a reinforcement-learning step, on its fullest stage."""
+    where = "on the trainer's GPUs" if found.colocated else "on GPUs of its own"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("phase", "GiB", "stage"):
+        table.add_column(name, justify="left" if name == "phase" else "right")
+    for name, values in found.phases.items():
+        fullest = max(range(len(values)), key=lambda stage: values[stage])
+        table.add_row(name, gib(values[fullest]), f"{fullest}")
+    cache = "no room for a cache" if not found.engine_fits else f"{gib(found.cache_bytes)} for the cache"
+    words = (
+        f"  rollout engine {where}: {gib(found.engine_bytes)} GiB of a card, {gib(found.weights_bytes)} of "
+        f"it weights, {cache}\n  in host memory while it generates: {gib(found.offloaded_bytes)} GiB a rank"
+    )
+    title = Text("\nPhases of a step: the trainer's GPUs, fullest stage", style="bold")
+    return Group(title, table, Text(words, style="" if found.engine_fits else "red"))

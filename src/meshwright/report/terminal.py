@@ -15,7 +15,7 @@ from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
 from meshwright.report.explanation import budget_line, explanation_body
 from meshwright.report.front import front_lines
-from meshwright.report.memory import detail_part, remedies_part
+from meshwright.report.memory import detail_part, remedies_part, rl_part
 from meshwright.report.text import GIB, count, gib, seconds, whole
 
 VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
@@ -38,6 +38,8 @@ def plans_screen(answer: Plans) -> RenderableType:
     parts += _listed("What to change", answer.advice)
     parts.append(Text("\nThe first plan", style="bold"))
     parts.append(estimate_body(best))
+    if best.detail is not None and best.detail.rl is not None:
+        parts.append(rl_part(best.detail.rl))
     return Group(*parts)
 
 
@@ -45,6 +47,8 @@ def estimate_screen(answer: Estimate, *, draw: bool = False, memory: bool = Fals
     """One layout, whole; with `draw`, which layers each pipeline rank holds; with `memory`, its peaks."""
     parts: list[RenderableType] = [_heading(answer), estimate_body(answer)]
     if answer.detail is not None and answer.memory is not None:
+        if answer.detail.rl is not None:
+            parts.append(rl_part(answer.detail.rl))
         if answer.detail.remedies:
             parts.append(remedies_part(answer.detail.remedies))
         if memory:
