@@ -112,7 +112,8 @@ def _record(
         said.put(dest, Value(wanted == (kind == "on"), here))
         return
     if not values:
-        said.other[name] = Value("", here)
+        if kind == "value" or kind == "list":
+            said.other[name] = Value("", here)
         return
     if kind == "value":
         said.put(dest, value_of(dest, values[0], unknowns, row[2]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from meshwright.frameworks import scripts
 from meshwright.frameworks.documents import Flat
+from meshwright.frameworks.gpus import gpu_in
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Value
 from meshwright.frameworks.shell.text import Mark, Text
@@ -26,6 +28,8 @@ class Manifest:
     gpus_per_node: Value | None
     files: Mapping[str, Text] = field(default_factory=dict)
     """Files that ConfigMaps mount into the container."""
+    gpu: Value | None = None
+    """Kind of GPU that the pods ask their node for."""
 
 
 def matches_document(flat: Flat) -> bool:
@@ -39,7 +43,12 @@ def jobs(documents: list[Flat], file: str, text: str) -> Iterator[Manifest]:
         if _plain(flat, "kind") not in KINDS:
             continue
         pods = _pods(flat)
-        if pods:
+        entrypoint = flat.get("spec.entrypoint")
+        if any(path.startswith("spec.trainer.") for path in flat):
+            yield _train_job(flat, file)
+        elif entrypoint is not None and isinstance(entrypoint.value, str):
+            yield _ray_job(entrypoint, file)
+        elif pods:
             yield _manifest(flat, pods, maps, file)
 
 
@@ -63,34 +72,96 @@ def _manifest(flat: Flat, pods: list[tuple[str, str]], maps: Mapping[str, Flat],
     master = next((pod for pod in pods if "Master" in pod[0] or "Launcher" in pod[0]), pods[0])
     container = f"{master[1]}.containers.0"
     words = [*_list(flat, f"{container}.command", file), *_list(flat, f"{container}.args", file)]
-    replicas = 0
-    line = None
-    for group, _ in pods:
-        count = _plain(flat, f"{group}.replicas")
-        replicas += count if isinstance(count, int) else 1
-        line = line or (flat[f"{group}.replicas"].line if f"{group}.replicas" in flat else None)
-    source = flat.get(f"{master[0]}.replicas")
-    nodes = Value(replicas, source.source) if source is not None else None
+    workers = [pod for pod in pods if pod != master] if "Launcher" in master[0] else []
+    environment = _environment(flat, container, file)
     return Manifest(
-        words=tuple(words),
-        environment=_environment(flat, container, file),
-        nodes=nodes,
-        gpus_per_node=_gpus(flat, container),
+        words=tuple(_substituted(word, environment) for word in words),
+        environment=environment,
+        gpu=_kind(flat, workers[0][1] if workers else master[1]),
+        nodes=_nodes(flat, workers or pods),
+        gpus_per_node=_gpus(flat, f"{workers[0][1]}.containers.0" if workers else container),
         files=_mounted(flat, master[1], container, maps, file),
     )
 
 
-def _gpus(flat: Flat, container: str) -> Value | None:
-    """nprocPerNode, else the GPUs that the container asks for."""
+def _nodes(flat: Flat, pods: list[tuple[str, str]]) -> Value | None:
+    """Pods that train: replicas of every group, or the parallelism of a plain Job; a launcher is none."""
+    total = 0
+    source: Value | None = None
+    for group, head in pods:
+        job = head.removesuffix(".template.spec")
+        product = 1
+        for count in (flat.get(f"{group}.replicas"), flat.get(f"{job}.parallelism")):
+            if count is not None and isinstance(count.value, int):
+                product *= count.value
+                source = source or count
+        total += product
+    return Value(total, source.source) if source is not None else None
+
+
+def _train_job(flat: Flat, file: str) -> Manifest:
+    """A TrainJob of Kubeflow Trainer: everything below `spec.trainer`."""
+    trainer = "spec.trainer"
+    words = [*_list(flat, f"{trainer}.command", file), *_list(flat, f"{trainer}.args", file)]
+    environment = _environment(flat, trainer, file)
+    ranks = flat.get(f"{trainer}.numProcPerNode")
+    stated = ranks is not None and isinstance(ranks.value, int)
+    return Manifest(
+        words=tuple(_substituted(word, environment) for word in words),
+        environment=environment,
+        nodes=flat.get(f"{trainer}.numNodes"),
+        gpus_per_node=ranks if stated else _gpus(flat, trainer, "resourcesPerNode"),
+    )
+
+
+def _ray_job(entrypoint: Value, file: str) -> Manifest:
+    """A RayJob: its entry point is a line of shell."""
+    words = (Text.of("bash"), Text.of("-c"), _text(entrypoint, file))
+    return Manifest(words=words, environment={}, nodes=None, gpus_per_node=None)
+
+
+def _gpus(flat: Flat, container: str, resources: str = "resources") -> Value | None:
+    """nprocPerNode or slotsPerWorker, else the GPUs that the container asks for."""
     for path in (
         "spec.nprocPerNode",
-        f"{container}.resources.limits.nvidia.com/gpu",
-        f"{container}.resources.requests.nvidia.com/gpu",
+        "spec.slotsPerWorker",
+        f"{container}.{resources}.limits.nvidia.com/gpu",
+        f"{container}.{resources}.requests.nvidia.com/gpu",
+        f"{container}.{resources}.limits.amd.com/gpu",
     ):
         value = flat.get(path)
         if value is not None and str(value.value).isdigit():
             return Value(int(str(value.value)), value.source)
     return None
+
+
+GPU_LABELS = ("gpu.product", "gke-accelerator", "gpu-type", "gpu.model", "accelerator", "instance-type")
+
+
+def _kind(flat: Flat, pod: str) -> Value | None:
+    """The kind of GPU that a node selector names."""
+    for path, value in flat.items():
+        if path.startswith(f"{pod}.nodeSelector.") and path.endswith(GPU_LABELS):
+            found = gpu_in(f"# {str(value.value).replace('_', '-')}", value.source.file, value.line)
+            if found is not None:
+                return found
+    return None
+
+
+def _substituted(word: Text, environment: Mapping[str, Text]) -> Text:
+    """`$(NAME)` in commands and arguments: the container's own variables; others stay as they are."""
+    plain = word.plain
+    if "$(" not in plain:
+        return word
+    parts: list[Text] = []
+    at = 0
+    for found in re.finditer(r"\$?\$\((\w+)\)", plain):
+        value = environment.get(found.group(1))
+        if value is None or found.group().startswith("$$"):
+            continue
+        parts += [word.slice(at, found.start()), value]
+        at = found.end()
+    return Text.join([*parts, word.slice(at, len(word))], "")
 
 
 def _list(flat: Flat, path: str, file: str) -> list[Text]:
@@ -149,6 +220,8 @@ def _mounted(flat: Flat, pod: str, container: str, maps: Mapping[str, Flat], fil
 
 def manifest(plan: Plan, words: list[str]) -> str:
     """A PyTorchJob: one master, the other nodes workers, all with the same command."""
+    import json
+
     import yaml
 
     container = {
@@ -171,7 +244,8 @@ def manifest(plan: Plan, words: list[str]) -> str:
         },
         "spec": {"nprocPerNode": str(plan.gpus_per_node), "pytorchReplicaSpecs": specs},
     }
-    return scripts.comment(plan.heading) + yaml.safe_dump(tree, sort_keys=False)
+    # Through JSON, so that master and workers share no anchor.
+    return scripts.comment(plan.heading) + yaml.safe_dump(json.loads(json.dumps(tree)), sort_keys=False)
 
 
 def _joined(words: list[str]) -> list[str]:

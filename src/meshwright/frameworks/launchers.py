@@ -176,6 +176,45 @@ def inner_shell(words: Sequence[str]) -> InnerShell | None:
     return InnerShell(start, at, command, assignments) if at < len(words) else None
 
 
+def reads_input(words: Sequence[str]) -> int | None:
+    """Index of the shell (or sbatch) that takes its script from standard input; None where none does."""
+    layers, at = peel_all(words)
+    if at >= len(words):
+        return len(words) if layers and layers[-1].name == "sbatch" else None
+    if os.path.basename(words[at]) not in ("bash", "sh", "zsh", "dash"):
+        return None
+    rest = [word for word in words[at + 1 :] if word not in ("-", "-s", "--")]
+    plain = all(re.fullmatch(r"[-+][a-z]+", word) and "c" not in word for word in rest)
+    return at if plain or "-s" in words[at + 1 :] else None
+
+
+REMOTE = {
+    "ssh": "-bceilmopDEFIJLOQRSWw",
+    "pdsh": "-wxlfRSugtcM",
+    "clush": "-wgxlfo",
+    "parallel-ssh": "-hHlptoe",
+}
+"""Programs that run a command on other machines, with their options that take a value."""
+
+
+def remote(words: Sequence[str]) -> int | None:
+    """Index at which the command for another machine begins (behind ssh, its options and the host)."""
+    name = os.path.basename(words[0]) if words else ""
+    if name not in REMOTE:
+        return None
+    at, host = 1, name in ("pdsh", "clush", "parallel-ssh")
+    while at < len(words):
+        word = words[at]
+        if word.startswith("-") and len(word) > 1:
+            at += 2 if len(word) == 2 and word[1] in REMOTE[name] else 1
+        elif not host:
+            host = True
+            at += 1
+        else:
+            return at
+    return None
+
+
 SLURM_OPTIONS = {
     "N": "nodes", "n": "ntasks", "G": "gpus", "J": "job_name", "t": "time", "o": "output", "p": "partition",
     "A": "account", "c": "cpus_per_task", "w": "nodelist", "C": "constraint", "q": "qos", "e": "error",
@@ -224,10 +263,19 @@ def gpus_of_slurm(directives: Mapping[str, Text]) -> tuple[Text | None, Text | N
                 continue
             parts = parts[1:]
         number = next((part for part in parts if re.fullmatch(r"\d+(\(.*)?", part.plain)), None)
+        if key == "gpus_per_task" and number is not None:
+            number = _times(number, directives.get("ntasks_per_node"))
         kind = next((part for part in parts if not part.plain[:1].isdigit()), None)
         if number is not None and number.plain.isdigit():
             return number, kind
     return None, None
+
+
+def _times(number: Text, tasks: Text | None) -> Text | None:
+    """GPUs a task times tasks a node."""
+    if tasks is None or not tasks.plain.isdigit() or not number.plain.isdigit():
+        return None
+    return Text.of(str(int(number.plain[:6]) * int(tasks.plain[:6])), number.mark)
 
 
 def slurm_variables(content: Text) -> dict[str, Text]:

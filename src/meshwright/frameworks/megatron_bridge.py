@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from meshwright.frameworks import python_config, scripts
+from meshwright.frameworks import bridge_performance, python_config, scripts
 from meshwright.frameworks.commands import Command, value_of
 from meshwright.frameworks.documents import Flat, yaml_documents
 from meshwright.frameworks.dotted import nested, overrides, sort_options, unsaid, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.precision import mixed_precision, of_mixed_precision
 from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
-from meshwright.frameworks.recipes import model_of_recipe, recipe, recipe_of_model
+from meshwright.frameworks.recipes import recipe, recipe_of_model, with_recipe
 from meshwright.frameworks.spelling import spelled
 from meshwright.frameworks.world import launcher_of
 
@@ -34,6 +34,8 @@ RECIPE_FLAGS = ("--recipe", "--recipe-name", "--recipe_name", "--model-recipe-na
 def matches_command(command: Command) -> bool:
     """run_recipe.py, or any program with --recipe or Bridge's dotted overrides."""
     words = command.words
+    if bridge_performance.matches_command(command):
+        return True
     if "run_recipe" in command.program or "megatron.bridge" in command.program:
         return True
     dotted = sum(word.split(".")[0].lstrip("+") in GROUPS[:7] and "=" in word for word in words)
@@ -52,6 +54,8 @@ def matches_document(flat: Flat) -> bool:
 
 
 def read_command(command: Command) -> Reading:
+    if bridge_performance.matches_command(command):
+        return bridge_performance.read_command(command)
     flat, open_, rest = overrides(command.arguments, command.unknowns)
     named: Value | None = None
     for at, word in enumerate(rest):
@@ -105,34 +109,23 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     )
 
 
-def read_python(text: str, file: str) -> list[Reading]:
+def read_python(text: str, file: str, environment: Mapping[str, str] | None = None) -> list[Reading]:
     """Python recipes: `cfg.model.x = N`, `GPTModelProvider(...)`, `initialize_model_parallel(...)`."""
     readings: list[Reading] = []
-    for config in python_config.read(text, file):
+    for config in python_config.read(text, file, environment):
         reading = read_document(config.flat, {})
+        plain = {name: value for name, value in config.plain.items() if name not in python_config.MACHINES}
         reading = replace(
-            reading, label=config.name, notes=config.notes, options={**config.plain, **reading.options}
+            reading,
+            label=config.name,
+            notes=config.notes,
+            options={**plain, **reading.options},
+            unknowns=(*reading.unknowns, *(replace(u, option=_name(u)) for u in config.open.values())),
+            model=config.model,
         )
-        readings.append(with_recipe(reading, config.recipe))
+        if reading.options or reading.unknowns or reading.notes:
+            readings.append(with_recipe(reading, config.recipe))
     return readings
-
-
-def with_recipe(reading: Reading, named: Value | None) -> Reading:
-    """Fill in what the recipe sets and nothing overrides."""
-    if named is None or not named.value:
-        return reading
-    name = str(named.value)
-    found = recipe(name)
-    if found is None:
-        model = model_of_recipe(name)
-        return replace(reading, recipe=name, model=Value(model, named.source) if model else None)
-    values = found.values()
-    changed = {"num_layers", "hidden_size", "num_moe_experts"} & set(reading.options)
-    if changed and "virtual_pipeline_model_parallel_size" not in reading.options:
-        values.pop("pipeline_model_parallel_layout", None)
-    filled = reading.with_options(values)
-    model = found.hugging_face_id if "/" in found.hugging_face_id else found.model
-    return replace(filled, recipe=name, model=Value(model, named.source))
 
 
 def files(plan: Plan) -> dict[str, str]:

@@ -32,6 +32,15 @@ def misspelled(said: Said) -> Iterator[Note]:
     """Arguments that are none, but nearly one; what is far from all of them may be a script's own."""
     for name, value in said.other.items():
         flag = name.replace("_", "-")
+        if flag in arguments():
+            yield Note(
+                id="argument-without-value",
+                severity="error",
+                message=f"--{flag} is given no value",
+                fix=f"a value behind --{flag}, or leave it out",
+                line=value.line,
+            )
+            continue
         near = difflib.get_close_matches(flag, arguments(), n=1, cutoff=0.88)
         if near and len(flag) > 5:
             yield Note(

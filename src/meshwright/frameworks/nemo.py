@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from meshwright.frameworks import python_config
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
-from meshwright.frameworks.dotted import nested, overrides, sort_options, unsaid, write_paths, yaml_text
+from meshwright.frameworks.dotted import (
+    is_option,
+    megatron_name,
+    nested,
+    overrides,
+    sort_options,
+    unsaid,
+    write_paths,
+    yaml_text,
+)
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Reading, Value
+from meshwright.frameworks.reading import Reading, Source, Value
 from meshwright.frameworks.recipes import model_of_recipe
 from meshwright.frameworks.world import from_counts, launcher_of
 
@@ -68,24 +77,31 @@ def matches_python(text: str) -> bool:
     return "nemo_run" in text or "nemo.collections" in text or "nemo.lightning" in text
 
 
-def read_python(text: str, file: str) -> list[Reading]:
+def read_python(text: str, file: str, environment: Mapping[str, str] | None = None) -> list[Reading]:
     """NeMo 2: recipes and `recipe.trainer.strategy.x = N`."""
     readings: list[Reading] = []
-    for config in python_config.read(text, file):
+    configs = python_config.read(text, file, environment)
+    elsewhere = [_machines(config) for config in configs]
+    for config in configs:
         reading = read_document(config.flat, {})
-        counts = {RENAMED.get(name, name): value for name, value in config.plain.items()}
-        nodes = _first(counts.get("nodes"), config.flat.get("trainer.num_nodes"))
-        per_node = _first(
-            counts.get("gpus_per_node"), config.flat.get("trainer.devices"), counts.get("devices")
+        nodes, per_node = _machines(config)
+        nodes, per_node = (
+            nodes or _only(nodes for nodes, _ in elsewhere),
+            per_node or _only(count for _, count in elsewhere),
         )
-        strategy = {
-            name: value for name, value in config.plain.items() if name.endswith(("_size", "_parallel"))
-        }
+        strategy = {name: value for name, value in config.plain.items() if is_option(name)}
+        if config.recipe is not None:
+            source = Source(kind="recipe", name=str(config.recipe.value))
+            strategy.setdefault("use_distributed_optimizer", Value(True, source))
+        unknowns = (
+            replace(u, option=megatron_name("nemo", u.option) or u.option) for u in config.open.values()
+        )
         model = model_of_recipe(f"{config.recipe.value}_recipe") if config.recipe else None
         readings.append(
             replace(
                 reading,
                 options={**strategy, **reading.options},
+                unknowns=(*reading.unknowns, *unknowns),
                 launcher=from_counts(nodes, per_node),
                 model=Value(model, config.recipe.source) if config.recipe and model else None,
                 recipe=str(config.recipe.value) if config.recipe else None,
@@ -94,7 +110,29 @@ def read_python(text: str, file: str) -> list[Reading]:
                 complete=bool(reading.options),
             )
         )
-    return [reading for reading in readings if reading.options or reading.notes]
+    return [reading for reading in readings if set(reading.options) - ALONE or reading.notes]
+
+
+ALONE = frozenset({"use_distributed_optimizer"})
+"""What a recipe sets that nobody wrote anything about."""
+
+
+def _machines(config: python_config.PythonConfig) -> tuple[Value | None, Value | None]:
+    """(nodes, GPUs a node) that one function names."""
+    counts = {RENAMED.get(name, name): value for name, value in config.plain.items()}
+    nodes = _first(counts.get("nodes"), config.flat.get("trainer.num_nodes"))
+    return nodes, _first(
+        counts.get("gpus_per_node"),
+        config.flat.get("trainer.devices"),
+        counts.get("devices"),
+        counts.get("ntasks_per_node"),
+    )
+
+
+def _only(values: Iterable[Value | None]) -> Value | None:
+    """The one number that the functions of a file name, None where there are none or several."""
+    known = [value for value in values if value is not None]
+    return known[0] if len({value.value for value in known}) == 1 else None
 
 
 def _first(*values: Value | None) -> Value | None:

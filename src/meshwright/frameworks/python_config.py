@@ -1,34 +1,30 @@
 """Configurations written in Python, read from the syntax tree; nothing is imported or run.
 
-Understood: `cfg.model.x = N`, `recipe.trainer.strategy.x = N`, calls with keyword arguments
-(`GPTModelProvider(...)`, `initialize_model_parallel(...)`, `llm.llama3_70b.pretrain_recipe(...)`),
-constants, names assigned before, function parameters with defaults, arithmetic on those.
+Understood: `cfg.model.x = N`, `recipe.trainer.strategy.x = N`, `model = cfg.model; model.x = N`, calls with
+keyword arguments (`GPTModelProvider(...)`, `initialize_model_parallel(...)`, `run.Config(MegatronStrategy,
+...)`, `llm.llama3_70b.pretrain_recipe(...)`), setattr, conditions that are settled, parameters of functions.
 """
 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from meshwright.errors import QuestionError
 from meshwright.frameworks.documents import Flat
-from meshwright.frameworks.reading import Note, Plain, Source, Value
+from meshwright.frameworks.dotted import is_option
+from meshwright.frameworks.python_values import Scope, command_line_defaults, dotted, literal_items, value_of
+from meshwright.frameworks.reading import Note, Plain, Source, Unknown, Value
 from meshwright.frameworks.spelling import canonical
 
 MAX_PYTHON = 400_000
-OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-}
 PROVIDERS = ("Provider", "TransformerConfig", "ModelConfig", "Config", "MegatronStrategy")
 CALLS = ("initialize_model_parallel", "MegatronStrategy")
+FROM_HUB = ("from_hf_pretrained", "from_pretrained", "from_hf_config", "import_ckpt")
+MACHINES = ("num_nodes", "num_gpus_per_node", "nodes", "devices", "gpus_per_node", "ntasks_per_node")
 CUDA_STARTS = ("init_process_group", "set_device", "synchronize", "initialize_megatron", "current_device")
+MAX_DEPTH = 60
 
 
 @dataclass
@@ -39,8 +35,36 @@ class PythonConfig:
     flat: Flat = field(default_factory=dict)
     plain: dict[str, Value] = field(default_factory=dict)
     """Keyword arguments of model providers and of initialize_model_parallel, in Megatron's names."""
+    open: dict[str, Unknown] = field(default_factory=dict)
+    """What is set to something that the file does not settle, by dotted or plain name."""
     recipe: Value | None = None
+    model: Value | None = None
     notes: tuple[Note, ...] = ()
+
+    def put(self, path: str, value: Value) -> None:
+        """An option by its dotted name, or by a plain one that Megatron knows."""
+        self.open.pop(path, None)
+        if "." not in path and is_option(canonical(path, None)[0]):
+            key, plain = canonical(path, value.value)
+            self.plain[key] = Value(plain, value.source)
+        else:
+            self.flat[path] = value
+
+    def leave_open(self, path: str, node: ast.expr, file: str) -> None:
+        """An option whose value is not known here."""
+        shown = ast.unparse(node)[:60]
+        for known in (self.flat, self.plain):
+            known.pop(path, None)
+        how = f"it is {shown} ({file}:{node.lineno})"
+        self.open[path] = Unknown(option=path, needs=(shown,), how=how, line=node.lineno)
+
+
+@dataclass
+class Walk:
+    """One walk through a function: where it is, and what it has found."""
+
+    scope: Scope
+    config: PythonConfig
 
 
 def tree_of(text: str, file: str) -> ast.Module:
@@ -55,19 +79,22 @@ def tree_of(text: str, file: str) -> ast.Module:
         raise QuestionError(f"{file} is not Python that can be read: {str(problem)[:120]}") from None
 
 
-def read(text: str, file: str) -> list[PythonConfig]:
+def read(text: str, file: str, environment: Mapping[str, str] | None = None) -> list[PythonConfig]:
     """Every configuration of the file that sets something of a training."""
     module = tree_of(text, file)
-    scope: dict[str, Value] = {}
+    scope = Scope(file, environment=environment or {})
+    scope.values["__name__"] = Value("__main__", Source(file=file))
     top = PythonConfig("")
     found: list[PythonConfig] = []
     try:
-        _statements(module.body, scope, top, file)
+        scope.values |= command_line_defaults(module, scope)
+        _statements(module.body, Walk(scope, top), 0)
+        calls = _calls(module)
         for node in ast.walk(module):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 config = PythonConfig(node.name)
-                inner = {**scope, **_parameters(node, scope, file)}
-                _statements(node.body, inner, config, file)
+                inner = scope.inner(_parameters(node, scope, calls.get(node.name, [])))
+                _statements(node.body, Walk(inner, config), 0)
                 found.append(config)
     except RecursionError:
         raise QuestionError(f"{file} is nested too deeply for a config") from None
@@ -82,84 +109,205 @@ def read(text: str, file: str) -> list[PythonConfig]:
     return kept
 
 
+def _calls(module: ast.Module) -> dict[str, list[ast.Call]]:
+    """Calls of plain names, for functions that are called once."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found.setdefault(node.func.id, []).append(node)
+    return found
+
+
 def _parameters(
-    node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Mapping[str, Value], file: str
-) -> dict[str, Value]:
-    """Defaults of a function's parameters."""
+    node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, calls: list[ast.Call]
+) -> dict[str, Value | None]:
+    """What a function's parameters are: as its one call says, else their defaults; None where open."""
     arguments = [*node.args.posonlyargs, *node.args.args]
     pairs = list(zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True))
     pairs += [
         (a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None
     ]
-    found: dict[str, Value] = {}
+    found: dict[str, Value | None] = {a.arg: None for a in [*arguments, *node.args.kwonlyargs]}
     for argument, default in pairs:
-        value = _value(default, scope, file)
+        value = value_of(default, scope)
         if value is not None:
-            source = Source(kind="argument", file=file, line=argument.lineno, name=argument.arg)
+            source = Source(kind="argument", file=scope.file, line=argument.lineno, name=argument.arg)
             found[argument.arg] = Value(value.value, source)
+    if len(calls) == 1:
+        given = dict(zip((a.arg for a in arguments), calls[0].args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in calls[0].keywords if keyword.arg}
+        found |= {name: value_of(expression, scope) for name, expression in given.items()}
     return found
 
 
-def _statements(body: list[ast.stmt], scope: dict[str, Value], config: PythonConfig, file: str) -> None:
+def _statements(body: list[ast.stmt], walk: Walk, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise RecursionError
     for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets: list[ast.expr] = [*node.targets] if isinstance(node, ast.Assign) else [node.target]
             if node.value is not None:
-                _assign(targets, node.value, scope, config, file)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            _call(node.value, "", scope, config, file)
-        elif isinstance(node, (ast.If, ast.With, ast.Try, ast.For, ast.While)):
-            _statements(node.body, scope, config, file)
-        elif isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
-            _call(node.value, "", scope, config, file)
+                _assign(targets, node.value, walk)
+        elif isinstance(node, (ast.Expr, ast.Return)) and isinstance(node.value, ast.Call):
+            _call(node.value, "", walk)
+        elif isinstance(node, ast.If):
+            _if(node, walk, depth)
+        elif isinstance(node, (ast.With, ast.Try, ast.For, ast.While)):
+            _statements(node.body, walk, depth + 1)
 
 
-def _assign(
-    targets: list[ast.expr], node: ast.expr, scope: dict[str, Value], config: PythonConfig, file: str
-) -> None:
+def _if(node: ast.If, walk: Walk, depth: int) -> None:
+    """The branch that is taken; where that is not settled, both, and what they set differently is open."""
+    condition = value_of(node.test, walk.scope)
+    if condition is not None:
+        _statements(node.body if condition.value else node.orelse, walk, depth + 1)
+        return
+    config, before = walk.config, {**walk.config.flat, **walk.config.plain}
+    _statements(node.body, walk, depth + 1)
+    then = {**config.flat, **config.plain}
+    touched = {name for name in then if before.get(name) is not then[name]}
+    _statements(node.orelse, walk, depth + 1)
+    after = {**config.flat, **config.plain}
+    changed = {name for name in after if then.get(name) is not after[name]} if node.orelse else set()
+    for name in touched | changed:
+        one = then.get(name)
+        other = after.get(name) if name in changed else before.get(name)
+        if other is None and not node.orelse:
+            continue  # set on one way only: what holds otherwise is the recipe's
+        if (one.value if one else None) != (other.value if other else None):
+            config.leave_open(name, node.test, walk.scope.file)
+
+
+def _assign(targets: list[ast.expr], node: ast.expr, walk: Walk) -> None:
     for target in targets:
-        path = _dotted(target)
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else []
+            if len(parts) == len(target.elts):
+                for inner, part in zip(target.elts, parts, strict=True):
+                    _assign([inner], part, walk)
+            continue
         if isinstance(target, ast.Name):
-            value = _value(node, scope, file)
-            if value is not None:
-                scope[target.id] = value
-            elif isinstance(node, ast.Call):
-                _call(node, "", scope, config, file)
-        elif path is not None and path.count(".") >= 1:
-            below = path.split(".", 1)[1]
-            value = _value(node, scope, file)
-            if value is not None:
-                config.flat[below] = value
-            elif isinstance(node, ast.Call):
-                _call(node, below, scope, config, file)
+            _name(target.id, node, walk)
+        elif isinstance(target, ast.Subscript):
+            _subscript(target, node, walk)
+        elif (path := _path(target, walk.scope)) is not None and "." in path:
+            _option(path.split(".", 1)[1], node, walk)
 
 
-def _call(node: ast.Call, path: str, scope: dict[str, Value], config: PythonConfig, file: str) -> None:
+def _name(name: str, node: ast.expr, walk: Walk) -> None:
+    """A name: a value, a literal dict, another name for a part of the configuration, an object."""
+    scope = walk.scope
+    scope.aliases.pop(name, None)
+    for key in [key for key in scope.values if key.startswith((f"{name}[", f"{name}."))]:
+        del scope.values[key]
+    value = value_of(node, scope)
+    if value is not None:
+        scope.values[name] = value
+        return
+    scope.values.pop(name, None)
+    items = literal_items(node, scope)
+    if items:
+        scope.values |= {f"{name}[{key!r}]": item for key, item in items.items()}
+        scope.values |= {f"{name}.{key}": item for key, item in items.items()}
+    elif isinstance(node, ast.Attribute) and (path := _path(node, scope)) is not None and "." in path:
+        scope.aliases[name] = path
+    elif isinstance(node, ast.Call):
+        _call(node, "", walk)
+
+
+def _subscript(target: ast.Subscript, node: ast.expr, walk: Walk) -> None:
+    """`CONFIG["tp"] = 4`."""
+    base, key, value = dotted(target.value), value_of(target.slice, walk.scope), value_of(node, walk.scope)
+    if base is not None and key is not None and value is not None:
+        walk.scope.values[f"{base}[{key.value!r}]"] = value
+
+
+def _path(node: ast.expr, scope: Scope) -> str | None:
+    """A dotted name, its first part replaced by what it stands for."""
+    path = dotted(node)
+    if path is None:
+        return None
+    head, dot, rest = path.partition(".")
+    return f"{scope.aliases[head]}{dot}{rest}" if head in scope.aliases else path
+
+
+def _option(path: str, node: ast.expr, walk: Walk) -> None:
+    """An option set to an expression."""
+    value = value_of(node, walk.scope)
+    if value is not None:
+        walk.config.put(path, value)
+    elif isinstance(node, ast.Call) and (node.keywords or node.args):
+        _call(node, path, walk)
+        if not any(name.startswith(f"{path}.") for name in walk.config.flat):
+            walk.config.leave_open(path, node, walk.scope.file)
+    elif not isinstance(node, (ast.Call, ast.Dict, ast.Lambda)):
+        walk.config.leave_open(path, node, walk.scope.file)
+
+
+def _call(node: ast.Call, path: str, walk: Walk) -> None:
     """Keyword arguments of providers and recipes; nested calls are looked into."""
-    name = _dotted(node.func) or ""
+    scope, config = walk.scope, walk.config
+    name = dotted(node.func) or ""
     last = name.split(".")[-1]
+    if last == "setattr" and len(node.args) == 3:
+        _setattr(node, walk)
+        return
     if "recipe" in last or last.endswith("_config"):
-        _recipe_call(node, name, last, config, file)
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            continue
-        value = _value(keyword.value, scope, file)
+        _recipe_call(node, name, last, config, scope.file)
+    if last in FROM_HUB:
+        _hub(node, walk)
+    provides = last in CALLS or any(last.endswith(end) for end in PROVIDERS) or "recipe" in last
+    for argument, expression in _keywords(node, scope):
+        value = expression if isinstance(expression, Value) else value_of(expression, scope)
         if value is None:
-            if isinstance(keyword.value, ast.Call):
-                _call(keyword.value, f"{path}.{keyword.arg}" if path else keyword.arg, scope, config, file)
+            assert isinstance(expression, ast.expr)
+            if isinstance(expression, ast.Call):
+                _call(expression, f"{path}.{argument}" if path else argument, walk)
+            elif provides and is_option(canonical(argument, None)[0]):
+                config.leave_open(canonical(argument, None)[0], expression, scope.file)
             continue
-        if last in CALLS or any(last.endswith(end) for end in PROVIDERS) or "recipe" in last:
-            key, plain = canonical(keyword.arg, value.value)
+        if provides or argument in MACHINES:
+            key, plain = canonical(argument, value.value)
             config.plain[key] = Value(plain, value.source)
+            config.open.pop(key, None)
         if path:
-            config.flat[f"{path}.{keyword.arg}"] = value
+            config.flat[f"{path}.{argument}"] = value
         elif last not in CALLS:
-            config.flat.setdefault(keyword.arg, value)
-    for argument in node.args:
-        if isinstance(argument, ast.Call):
-            _call(argument, path, scope, config, file)
+            config.flat.setdefault(argument, value)
+    for inner in node.args:
+        if isinstance(inner, ast.Call):
+            _call(inner, path, walk)
+
+
+def _keywords(node: ast.Call, scope: Scope) -> list[tuple[str, ast.expr | Value]]:
+    """Keyword arguments, `**common` of a literal dict written out."""
+    found: list[tuple[str, ast.expr | Value]] = []
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            found.append((keyword.arg, keyword.value))
+            continue
+        base = dotted(keyword.value)
+        items = literal_items(keyword.value, scope)
+        if base is not None:
+            start = f"{base}['"
+            items = {key[len(start) : -2]: v for key, v in scope.values.items() if key.startswith(start)}
+        found += items.items()
+    return found
+
+
+def _setattr(node: ast.Call, walk: Walk) -> None:
+    base, name = _path(node.args[0], walk.scope), value_of(node.args[1], walk.scope)
+    if base is not None and name is not None:
+        below = f"{base}.{name.value}".split(".", 1)[1]
+        _option(below, node.args[2], walk)
+
+
+def _hub(node: ast.Call, walk: Walk) -> None:
+    """`AutoBridge.from_hf_pretrained("org/model")`."""
+    named = [value_of(argument, walk.scope) for argument in node.args[:2]]
+    texts = [v for v in named if v is not None and isinstance(v.value, str)]
+    if texts and walk.config.model is None:
+        walk.config.model = texts[0]
 
 
 def _recipe_call(node: ast.Call, name: str, last: str, config: PythonConfig, file: str) -> None:
@@ -170,60 +318,6 @@ def _recipe_call(node: ast.Call, name: str, last: str, config: PythonConfig, fil
         config.recipe = Value(last, Source(file=file, line=node.lineno))
 
 
-def _dotted(node: ast.expr) -> str | None:
-    """`a.b.c` of an attribute chain, None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
-
-
-def _value(node: ast.expr, scope: Mapping[str, Value], file: str) -> Value | None:
-    """A constant expression, None where it is none."""
-    here = Source(file=file, line=node.lineno)
-    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
-        return Value(node.value, here)
-    if isinstance(node, ast.Name):
-        return scope.get(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _value(node.operand, scope, file)
-        return Value(-inner.value, here) if inner and isinstance(inner.value, (int, float)) else None
-    if isinstance(node, (ast.List, ast.Tuple)):
-        items = [_value(item, scope, file) for item in node.elts[:4096]]
-        return Value(tuple(i.value for i in items if i), here) if all(items) else None
-    if isinstance(node, ast.BinOp):
-        return _binary(node, scope, file)
-    return None
-
-
-def _binary(node: ast.BinOp, scope: Mapping[str, Value], file: str) -> Value | None:
-    left, right = _value(node.left, scope, file), _value(node.right, scope, file)
-    if left is None or right is None:
-        return None
-    a, b = left.value, right.value
-    source = next(
-        (v.source for v in (left, right) if v.source.kind == "argument"), Source(file=file, line=node.lineno)
-    )
-    if isinstance(a, tuple) and isinstance(b, int) and isinstance(node.op, ast.Mult):
-        return Value(a * b, source) if len(a) * b <= 10_000 else None
-    if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
-        return Value(a + b, source)
-    apply = OPERATORS.get(type(node.op))
-    numbers = (
-        isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a) < 2**63 and abs(b) < 2**63
-    )
-    if apply is None or not numbers:
-        return None
-    try:
-        result: Plain = apply(a, b)  # type: ignore[arg-type]
-    except (ZeroDivisionError, OverflowError):
-        return None
-    return Value(result, source)
-
-
 def _late_environment(module: ast.Module) -> tuple[Note, ...]:
     """os.environ assignments after CUDA has started, in the order of the lines."""
     started: int | None = None
@@ -231,13 +325,13 @@ def _late_environment(module: ast.Module) -> tuple[Note, ...]:
     nodes = [node for node in ast.walk(module) if isinstance(node, (ast.Call, ast.Assign))]
     for node in sorted(nodes, key=lambda n: n.lineno):
         if isinstance(node, ast.Call):
-            name = _dotted(node.func) or ""
+            name = dotted(node.func) or ""
             cuda = ".cuda." in f".{name}." and not name.endswith(("is_available", "device_count"))
             if (cuda or name.split(".")[-1] in CUDA_STARTS) and started is None:
                 started = node.lineno
             continue
         for target in node.targets:
-            if not (isinstance(target, ast.Subscript) and (_dotted(target.value) or "").endswith("environ")):
+            if not (isinstance(target, ast.Subscript) and (dotted(target.value) or "").endswith("environ")):
                 continue
             key = str(target.slice.value) if isinstance(target.slice, ast.Constant) else "a variable"
             if started is not None and key.startswith(("CUDA", "NCCL", "PYTORCH", "NVTE", "NUM_OF_HYBRID")):

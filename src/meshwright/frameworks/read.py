@@ -173,7 +173,8 @@ def _document_adapter(flat: documents.Flat, framework: str | None) -> Adapter | 
 
 def _read_python(content: str, name: str, given: Given) -> list[Reading]:
     is_nemo = given.framework == "nemo" or (given.framework is None and nemo.matches_python(content))
-    readings = nemo.read_python(content, name) if is_nemo else megatron_bridge.read_python(content, name)
+    read = nemo.read_python if is_nemo else megatron_bridge.read_python
+    readings = read(content, name, given.environment)
     if not readings:
         raise QuestionError(f"{name} sets nothing of a Megatron training (no cfg.model.x = N, no provider)")
     return readings
@@ -195,7 +196,9 @@ def _read_manifests(
                 reading.launcher.gpus_per_node or job.gpus_per_node,
                 ("kubernetes", *reading.launcher.programs),
             )
-            readings.append(replace(reading, launcher=launcher))
+            if reading.launcher.world is not None and "mpirun" in reading.launcher.programs:
+                launcher = replace(launcher, world=reading.launcher.world)
+            readings.append(replace(reading, launcher=launcher, gpu=reading.gpu or job.gpu))
     if not readings:
         raise QuestionError(f"{name} holds no job whose container starts a training that is known here")
     return readings

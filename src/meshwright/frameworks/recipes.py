@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
 from meshwright.frameworks.precision import switches
-from meshwright.frameworks.reading import Plain, Source, Value
+from meshwright.frameworks.reading import Plain, Reading, Source, Value
 from meshwright.frameworks.spelling import plain_value
 
 FACTS = ("recipe", "alias", "model", "hugging_face_id", "gpus", "gpu", "precision", "source")
@@ -74,6 +74,24 @@ def model_of_recipe(name: str) -> str | None:
     """Model of a recipe name that is not in the table: what stands before `_pretrain`, `_sft`, ..."""
     found = re.match(r"(.+?)_(pretrain|finetune|sft|peft|lora|recipe|config)", name)
     return found.group(1) if found else None
+
+
+def with_recipe(reading: Reading, named: Value | None) -> Reading:
+    """Fill in what the recipe sets and nothing overrides."""
+    if named is None or not named.value:
+        return reading
+    name = str(named.value)
+    found = recipe(name)
+    if found is None:
+        model = model_of_recipe(name)
+        return replace(reading, recipe=name, model=Value(model, named.source) if model else reading.model)
+    values = found.values()
+    changed = {"num_layers", "hidden_size", "num_moe_experts"} & set(reading.options)
+    if changed and "virtual_pipeline_model_parallel_size" not in reading.options:
+        values.pop("pipeline_model_parallel_layout", None)
+    filled = reading.with_options(values)
+    model = found.hugging_face_id if "/" in found.hugging_face_id else found.model
+    return replace(filled, recipe=name, model=Value(model, named.source))
 
 
 def recipe_of_model(model: str, gpu: str = "") -> str | None:

@@ -34,7 +34,7 @@ def positive_options() -> frozenset[str]:
     sizes = {
         name for name in whole_options() if name.endswith(("_size", "_heads", "_groups", "_rank", "_dim"))
     }
-    counts = {"num_layers", "seq_length", "num_moe_experts", "moe_router_topk", "recompute_num_layers"}
+    counts = {"num_layers", "seq_length", "num_moe_experts", "moe_router_topk"}
     return (frozenset(short_names().values()) | sizes | counts) - {"sequence_parallel"}
 
 

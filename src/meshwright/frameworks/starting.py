@@ -76,11 +76,35 @@ def distinct(commands: Iterable[Command]) -> list[Command]:
     seen: set[tuple[str, ...]] = set()
     kept: list[Command] = []
     for command in commands:
-        key = (command.program, *command.words, *(layer.name for layer, _ in command.layers))
+        key = (command.program, *command.words, *_machines(command))
         if key not in seen:
             seen.add(key)
             kept.append(command)
     return kept
+
+
+SIZES = (
+    "nnodes",
+    "nproc_per_node",
+    "nodes",
+    "N",
+    "ntasks",
+    "n",
+    "np",
+    "gpus_per_node",
+    "num_nodes",
+    "num_gpus",
+)
+"""Options of launchers that make another run of the same command; ranks and addresses do not."""
+
+
+def _machines(command: Command) -> list[str]:
+    """Launchers with their sizes."""
+    found: list[str] = []
+    for layer, _ in command.layers:
+        found.append(layer.name)
+        found += [f"{name} {layer.options[name][1]}" for name in SIZES if name in layer.options]
+    return found
 
 
 def numbered(commands: list[Command]) -> list[Command]:

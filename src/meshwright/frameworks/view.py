@@ -34,6 +34,19 @@ OWN_ENVIRONMENT = frozenset({"ms-swift", "nemo", "nemo-rl", "verl", "primus", "t
 """Frameworks that set CUDA and NCCL variables themselves: what a script leaves out says nothing."""
 
 
+PRIMUS_BASE = (
+    "add_bias_linear",
+    "position_embedding_type",
+    "use_distributed_optimizer",
+    "moe_token_dispatcher_type",
+    "moe_router_dtype",
+    "moe_grouped_gemm",
+    "bf16",
+    "transformer_impl",
+)
+"""Options that the base and model configs of Primus set, which are not here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
     """What a person says beside the files."""
@@ -149,7 +162,7 @@ def options_of(reading: Reading) -> dict[str, Any]:
         options.setdefault("pipeline_dtype", "params_dtype")
     if reading.framework == "primus":
         # Its base config, which is not here, sets these.
-        for name in ("add_bias_linear", "position_embedding_type"):
+        for name in PRIMUS_BASE:
             options.setdefault(name, UNKNOWN)
     if reading.framework in ("nemo", "nemo-rl", "verl") and options.get("tensor_model_parallel_size", 1) == 1:
         # These switch sequence parallelism off without a word when there is nothing to be parallel to.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from meshwright.frameworks import launchers
-from meshwright.frameworks.shell import filters
+from meshwright.frameworks.shell import editing, filters
 from meshwright.frameworks.shell.problems import Problem
 from meshwright.frameworks.shell.redirections import read_file
 from meshwright.frameworks.shell.script import text_of_file
@@ -58,7 +58,10 @@ def restore(state: State, saved: Mapping[str, Variable | None]) -> None:
 
 def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
     """A program: record it, or go into the shell it would start."""
-    inner = launchers.inner_shell([word.plain for word in words])
+    plain = [word.plain for word in words]
+    if shell.nesting <= 10 and (entered := _other_shell(shell, words, plain)) is not None:
+        return entered[0]
+    inner = launchers.inner_shell(plain)
     if inner is None or shell.nesting > 10:
         mark = words[0].mark
         shell.output.append(shell.unknowns.text({shell.unknowns.shown(words[0])[:60]}, mark))
@@ -79,6 +82,34 @@ def external(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
         return _nested(shell, words, inner, prefix)
     finally:
         shell.state, shell.wrappers, shell.directives = saved_state, saved_wrappers, saved_directives
+
+
+def _other_shell(shell: Shell, words: Words, plain: list[str]) -> tuple[Status] | None:
+    """A shell whose script comes from standard input (`sbatch <<EOT`), or that runs on another machine."""
+    at = launchers.reads_input(plain)
+    if at is not None and shell.stdin is not None:
+        return (_separately(shell, words[:at], shell.stdin, shell.state.copy(), batch=True),)
+    at = launchers.remote(plain)
+    if at is not None:
+        # Nothing of this machine's environment is there.
+        return (_separately(shell, [], Text.join(words[at:], " "), State(), batch=False),)
+    return None
+
+
+def _separately(shell: Shell, outer: Words, content: Text, state: State, *, batch: bool) -> Status:
+    """Run a text in a state of its own."""
+    saved = shell.state, list(shell.wrappers), shell.directives, shell.stdin
+    shell.state, shell.stdin = state, None if batch else shell.stdin
+    if outer:
+        shell.wrappers.append(tuple(outer))
+    try:
+        if batch:
+            _slurm_defaults(shell, content)
+        return shell.run_text(content)
+    except (Exit, Return):
+        return None
+    finally:
+        shell.state, shell.wrappers, shell.directives, shell.stdin = saved
 
 
 def _nested(shell: Shell, words: Words, inner: launchers.InnerShell, prefix: dict[str, Text]) -> Status:
@@ -236,22 +267,29 @@ def _set(shell: Shell, words: Words) -> Status:
     return 0
 
 
+def _stripped(text: Text) -> Text:
+    plain = text.plain
+    start = len(plain) - len(plain.lstrip(" \t\n"))
+    return text.slice(start, max(start, len(plain.rstrip(" \t\n"))))
+
+
 def _read_builtin(shell: Shell, words: Words) -> Status:
-    """`read A B C`: the first line of the input, split; `-a` fills an array."""
+    """`read A B C`: the first line of the input, split; `-a` fills an array; `-d ''` reads all of it."""
     names, array, separators = [], False, " \t\n"
     ifs = shell.state.scalar("IFS")
     separators = ifs.plain if ifs is not None and ifs.is_known and ifs.plain else separators
-    skip = False
+    skip, end = "", "\n"
     for word in words[1:]:
         plain = word.plain
         if skip:
-            skip = False
+            end = plain[:1] or "\0" if skip == "d" else end
+            skip = ""
         elif plain.startswith("-"):
             array = array or "a" in plain
-            skip = plain[-1] in "pdntNui"
+            skip = plain[-1] if plain[-1] in "pdntNui" else ""
         else:
             names.append(plain)
-    line, newline, rest = (shell.stdin or Text()).partition("\n")
+    line, newline, rest = (shell.stdin or Text()).partition(end)
     if shell.stdin is None or (not newline and not line.plain):
         return 1 if shell.stdin is not None else None
     shell.stdin = rest
@@ -259,6 +297,9 @@ def _read_builtin(shell: Shell, words: Words) -> Status:
     if array and names:
         shell.state.set(names[0], Array({str(n): piece for n, piece in enumerate(pieces)}))
         return 0
+    if end != "\n" and len(names) == 1:
+        shell.state.set(names[0], _stripped(line))
+        return 0 if newline else 1
     for number, name in enumerate(names or ["REPLY"]):
         last = number == len(names) - 1
         value = (
@@ -337,4 +378,5 @@ BUILTINS: dict[str, Builtin] = {
     "test": _test,
     "[": _test,
     "command": _command,
+    "sed": editing.sed,
 }

@@ -1,0 +1,280 @@
+"""Values of Python expressions, worked out from the syntax tree; nothing is imported or run.
+
+Understood: constants, names, arithmetic, comparisons, `a if c else b`, `min(..)`, `int(..)`,
+`os.environ.get("X", "8")`, items of literal dicts and lists, and defaults of argparse options.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from meshwright.frameworks.reading import Plain, Source, Value
+from meshwright.frameworks.spelling import plain_value
+
+OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+COMPARISONS: dict[type[ast.cmpop], Callable[[Plain, Plain], bool]] = {
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+    ast.Lt: lambda a, b: a < b,  # type: ignore[operator]
+    ast.LtE: lambda a, b: a <= b,  # type: ignore[operator]
+    ast.Gt: lambda a, b: a > b,  # type: ignore[operator]
+    ast.GtE: lambda a, b: a >= b,  # type: ignore[operator]
+    ast.Is: lambda a, b: a is b or a == b,
+    ast.IsNot: lambda a, b: not (a is b or a == b),
+    ast.In: lambda a, b: isinstance(b, (tuple, str)) and a in b,
+    ast.NotIn: lambda a, b: isinstance(b, (tuple, str)) and a not in b,
+}
+CONVERSIONS: Mapping[str, Callable[[Plain], Plain]] = {
+    "int": lambda v: int(v) if isinstance(v, (int, float)) else plain_value(str(v)),
+    "float": lambda v: float(v) if isinstance(v, (int, float)) else plain_value(str(v)),
+    "str": str,
+    "bool": bool,
+    "len": lambda v: len(v) if isinstance(v, (tuple, str)) else None,
+    "list": lambda v: v if isinstance(v, tuple) else None,
+    "tuple": lambda v: v if isinstance(v, tuple) else None,
+}
+ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+MAX_ITEMS = 10_000
+
+
+@dataclass
+class Scope:
+    """What names stand for at one place of a file.
+
+    values     `x`, `CONFIG['tp']`, and `argparse.tp` for the defaults of command-line options
+    aliases    `model` -> `cfg.model`
+    """
+
+    file: str
+    values: dict[str, Value] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def inner(self, more: Mapping[str, Value | None]) -> Scope:
+        """A scope inside this one; None hides a name whose value is not known there."""
+        values = {**self.values, **{name: value for name, value in more.items() if value is not None}}
+        for name, value in more.items():
+            if value is None:
+                values.pop(name, None)
+        return replace(self, values=values, aliases=dict(self.aliases))
+
+
+def dotted(node: ast.expr) -> str | None:
+    """`a.b.c` of an attribute chain, None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+def value_of(node: ast.expr, scope: Scope) -> Value | None:
+    """The value of an expression, None where it is not settled by the file."""
+    here = Source(file=scope.file, line=node.lineno)
+    if isinstance(node, ast.Constant):
+        plain = node.value
+        return Value(plain, here) if isinstance(plain, (str, int, float, bool, type(None))) else None
+    if isinstance(node, ast.Name):
+        return scope.values.get(node.id)
+    if isinstance(node, ast.Attribute):
+        return _attribute(node, scope)
+    if isinstance(node, ast.Subscript):
+        return _item(node, scope, here)
+    if isinstance(node, ast.UnaryOp):
+        return _unary(node, scope, here)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        items = [value_of(item, scope) for item in node.elts[:4096]]
+        known = [item for item in items if item is not None]
+        return Value(tuple(item.value for item in known), here) if len(known) == len(items) else None
+    if isinstance(node, ast.BinOp):
+        return _binary(node, scope, here)
+    if isinstance(node, ast.BoolOp):
+        return _logical(node, scope)
+    if isinstance(node, ast.Compare):
+        return _comparison(node, scope, here)
+    if isinstance(node, ast.IfExp):
+        condition = value_of(node.test, scope)
+        return None if condition is None else value_of(node.body if condition.value else node.orelse, scope)
+    return _converted(node, scope, here) if isinstance(node, ast.Call) else None
+
+
+def _attribute(node: ast.Attribute, scope: Scope) -> Value | None:
+    """A default of argparse (`args.tp`)."""
+    base = node.value
+    if not isinstance(base, ast.Name) or base.id in scope.aliases:
+        return None
+    found = scope.values.get(f"{base.id}.{node.attr}")
+    named = base.id.rstrip("0123456789") in ("args", "opts", "options", "flags", "cli", "ns", "parsed")
+    return found or (scope.values.get(f"argparse.{node.attr}") if named else None)
+
+
+def _item(node: ast.Subscript, scope: Scope, here: Source) -> Value | None:
+    """`CONFIG["tp"]`, `os.environ["TP"]`, `SIZES[0]`."""
+    key = value_of(node.slice, scope)
+    if key is None:
+        return None
+    path = dotted(node.value)
+    if path in ("os.environ", "environ"):
+        return _variable(str(key.value), None, scope, here)
+    if path is not None and (found := scope.values.get(f"{path}[{key.value!r}]")) is not None:
+        return found
+    whole = value_of(node.value, scope)
+    index = key.value
+    if whole is None or not isinstance(whole.value, tuple) or not isinstance(index, int):
+        return None
+    if not -len(whole.value) <= index < len(whole.value):
+        return None
+    return Value(whole.value[index], here)  # type: ignore[arg-type]
+
+
+def _variable(name: str, default: Value | None, scope: Scope, here: Source) -> Value | None:
+    if name in scope.environment:
+        return Value(scope.environment[name], Source(kind="given", name=f"--env {name}"))
+    if default is None:
+        return None
+    return Value(default.value, replace(here, kind="environment", name=name))
+
+
+def _unary(node: ast.UnaryOp, scope: Scope, here: Source) -> Value | None:
+    inner = value_of(node.operand, scope)
+    if inner is None:
+        return None
+    if isinstance(node.op, ast.Not):
+        return Value(not inner.value, here)
+    if isinstance(node.op, ast.USub) and isinstance(inner.value, (int, float)):
+        return Value(-inner.value, here)
+    return None
+
+
+def _binary(node: ast.BinOp, scope: Scope, here: Source) -> Value | None:
+    left, right = value_of(node.left, scope), value_of(node.right, scope)
+    if left is None or right is None:
+        return None
+    a, b = left.value, right.value
+    source = next((v.source for v in (left, right) if v.source.kind == "argument"), here)
+    if isinstance(a, tuple) and isinstance(b, int) and isinstance(node.op, ast.Mult):
+        return Value(a * b, source) if len(a) * b <= MAX_ITEMS else None
+    if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
+        return Value(a + b, source)
+    if isinstance(a, str) and isinstance(b, str) and isinstance(node.op, ast.Add):
+        return Value((a + b)[:MAX_ITEMS], source)
+    apply = OPERATORS.get(type(node.op))
+    numbers = (
+        isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a) < 2**63 and abs(b) < 2**63
+    )
+    if apply is None or not numbers:
+        return None
+    try:
+        result: Plain = apply(a, b)  # type: ignore[arg-type]
+    except (ZeroDivisionError, OverflowError):
+        return None
+    return Value(result, source)
+
+
+def _logical(node: ast.BoolOp, scope: Scope) -> Value | None:
+    """`a or b`, `a and b`: the first that settles it, if all before it are known."""
+    found: Value | None = None
+    for part in node.values:
+        found = value_of(part, scope)
+        if found is None or bool(found.value) == isinstance(node.op, ast.Or):
+            return found
+    return found
+
+
+def _comparison(node: ast.Compare, scope: Scope, here: Source) -> Value | None:
+    left = value_of(node.left, scope)
+    for op, right_node in zip(node.ops, node.comparators, strict=True):
+        right, holds = value_of(right_node, scope), COMPARISONS.get(type(op))
+        if left is None or right is None or holds is None:
+            return None
+        try:
+            if not holds(left.value, right.value):
+                return Value(False, here)
+        except TypeError:
+            return None
+        left = right
+    return Value(True, here)
+
+
+def _converted(node: ast.Call, scope: Scope, here: Source) -> Value | None:
+    """`int(x)`, `max(a, b)`, `os.environ.get("X", d)`, `cfg.get("x", d)` of a literal dict."""
+    name = dotted(node.func)
+    if name is None or (node.keywords and name not in ENVIRONMENT):
+        return None
+    arguments = [value_of(argument, scope) for argument in node.args[:64]]
+    if name in ENVIRONMENT and arguments and arguments[0] is not None:
+        default = arguments[1] if len(arguments) > 1 else None
+        return _variable(str(arguments[0].value), default, scope, here)
+    known = [argument for argument in arguments if argument is not None]
+    if len(known) != len(arguments) or not known:
+        return None
+    first = known[0]
+    if name.endswith(".get") and (found := scope.values.get(f"{name[:-4]}[{first.value!r}]")) is not None:
+        return found
+    if name in ("min", "max"):
+        numbers = [v.value for v in known if isinstance(v.value, (int, float))]
+        if len(numbers) != len(known) or len(known) < 2:
+            return None
+        return Value((min if name == "min" else max)(numbers), here)
+    if name in CONVERSIONS and len(known) == 1:
+        try:
+            return Value(CONVERSIONS[name](first.value), first.source)
+        except (ValueError, OverflowError, TypeError):
+            return None
+    return None
+
+
+def literal_items(node: ast.expr, scope: Scope) -> dict[str, Value]:
+    """Items of `{"tp": 4}` or `dict(tp=4)` whose keys and values are settled."""
+    found: dict[str, Value] = {}
+    if isinstance(node, ast.Dict):
+        for key, item in zip(node.keys, node.values, strict=True):
+            name = value_of(key, scope) if key is not None else None
+            value = value_of(item, scope)
+            if name is not None and value is not None:
+                found[str(name.value)] = value
+    elif isinstance(node, ast.Call) and dotted(node.func) in ("dict", "SimpleNamespace", "Namespace"):
+        for keyword in node.keywords:
+            value = value_of(keyword.value, scope)
+            if keyword.arg is not None and value is not None:
+                found[keyword.arg] = value
+    return found
+
+
+def command_line_defaults(module: ast.Module, scope: Scope) -> dict[str, Value]:
+    """`argparse.tp` -> 4 for `parser.add_argument("--tp", type=int, default=4)`."""
+    found: dict[str, Value] = {}
+    for node in ast.walk(module):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr != "add_argument":
+            continue
+        names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+        long = next((name for name in names if name.startswith("--")), None)
+        if long is None:
+            continue
+        destination = value_of(keywords["dest"], scope) if "dest" in keywords else None
+        dest = str(destination.value) if destination else long.lstrip("-").replace("-", "_")
+        source = Source(kind="argument", file=scope.file, line=node.lineno, name=long)
+        if "default" in keywords:
+            default = value_of(keywords["default"], scope)
+        else:
+            action = value_of(keywords["action"], scope) if "action" in keywords else None
+            stores = {"store_true": False, "store_false": True}.get(str(action.value) if action else "")
+            default = Value(stores, source) if stores is not None else None
+        if default is not None and default.value is not None:
+            found[f"argparse.{dest}"] = Value(default.value, source)
+    return found
