@@ -12,6 +12,8 @@ from meshwright.api.writing import write
 from meshwright.cluster.parse import build_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.errors import MeshwrightError
+from meshwright.lang import DEFAULT, html_language, speaker
+from meshwright.lang.markup import page_in
 from meshwright.model.spec import Model
 from meshwright.planner.answer import Estimate, Plans
 from meshwright.report.html import Written
@@ -24,11 +26,12 @@ SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 def html_report(
     answer: Plans | Estimate, options: Options | None = None, *, frameworks: Sequence[str] = FRAMEWORKS,
-    scale: bool = True,
+    scale: bool = True, language: str = "en",
 ) -> str:  # fmt: skip
     """One HTML file: the answer, its pictures and configs; with `scale` the curve over more and fewer GPUs.
 
-    options  what was asked, so that the other numbers of GPUs are asked the same
+    options   what was asked, so that the other numbers of GPUs are asked the same
+    language  of the page: en or zh
     """
     best = answer.best if isinstance(answer, Plans) else answer
     written: list[Written] = []
@@ -42,7 +45,8 @@ def html_report(
             job = best.question.job
             held = replace(options or Options(), global_batch=job.global_batch, seq_length=job.seq_length)
             sizes = sizes_around(best.question.model, best.question.cluster, held)
-    return report(answer, written=written, sizes=sizes)
+    page = report(answer, written=written, sizes=sizes)
+    return page_in(page, speaker(language), html_language(language)) if language != DEFAULT else page
 
 
 def sizes_around(model: str | Model, cluster: Cluster, options: Options) -> tuple[Estimate, ...]:

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from meshwright.cli.speaking import Lang
+from meshwright.lang import plain
+
 STATUS = {"ok": 0, "warn": 0, "unknown": 1, "invalid": 1}
 
 
@@ -42,15 +45,18 @@ def check(
     pass_others: Annotated[
         bool, typer.Option("--pass-others", help="pass over files that say nothing of a training")
     ] = False,
+    lang: Lang = None,
 ) -> None:
     """What is wrong with a launch script, a config, or (after --) a command. Nothing is ever run."""
     import meshwright as mw
     from meshwright.cli.reading import numbered, pairs
     from meshwright.cli.show import progress_bar
+    from meshwright.cli.speaking import voice
     from meshwright.frameworks import outputs
     from meshwright.job.spec import one_of
 
     form = one_of("format", "json" if as_json else form, ("text", "json", "sarif", "github"))
+    spoken = voice(lang)
     paths, command = _apart(files or [])
     if resume_from:
         _resume(resume_from, list(paths), pairs("--env", env or []), form)
@@ -70,11 +76,12 @@ def check(
             pass_others=pass_others,
         )
     if form == "json":
-        typer.echo(json.dumps(report.as_dict(), indent=2, default=str))
+        answer = spoken.data(report.as_dict())
+        typer.echo(json.dumps(answer, indent=2, default=str, ensure_ascii=spoken.exact is plain))
     elif form == "text":
-        typer.echo(outputs.text(report, values=values), nl=False)
+        typer.echo(outputs.text(report, values=values, say=spoken.say), nl=False)
     else:
-        typer.echo((outputs.sarif if form == "sarif" else outputs.github)(report))
+        typer.echo((outputs.sarif if form == "sarif" else outputs.github)(report, spoken.exact))
     raise typer.Exit(STATUS[report.verdict])
 
 

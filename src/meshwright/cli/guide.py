@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from meshwright.cli.options import LAYOUT, JsonFlag, with_options
+from meshwright.cli.speaking import Lang, voice
 
 DEGREES = tuple(flag for flag in LAYOUT if flag.name in ("tp", "pp", "vpp", "cp", "ep", "etp", "sp"))
 
@@ -38,6 +39,7 @@ def advise(
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="only these sections; may be given several times")
     ] = None,
+    lang: Lang = None,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -45,6 +47,7 @@ def advise(
     import meshwright as mw
     from meshwright.cli.reading import one_degree
 
+    spoken = voice(lang)
     named = [name for name in ("tp", "pp", "vpp", "cp", "ep", "etp") if name in said]
     chosen = {name: one_degree(name, said[name]) for name in named}
     answer = mw.advise(
@@ -52,6 +55,8 @@ def advise(
         seq_length=seq_length, sp=said.get("sp"), network=network, topics=topic,
     )  # fmt: skip
     typer.echo(
-        json.dumps(answer.as_dict(), indent=2, ensure_ascii=False) if as_json else answer.text(width=80)
+        json.dumps(spoken.data(answer.as_dict()), indent=2, ensure_ascii=False)
+        if as_json
+        else answer.text(width=80, say=spoken.say)
     )
     raise typer.Exit(1 if answer.asked and answer.starts == "no" else 0)

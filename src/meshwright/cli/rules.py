@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from meshwright.cli.speaking import Lang, voice
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
@@ -14,12 +16,14 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     rule: Annotated[str, typer.Argument(help="id of a rule, as findings show it", show_default=False)] = "",
+    lang: Lang = None,
 ) -> None:
     """What a rule demands, why, an example and its source; without a name, all rules."""
     import meshwright as mw
 
+    say = voice(lang).say
     if rule:
-        typer.echo(mw.explain(rule).rstrip("\n"))
+        typer.echo(mw.explain(rule, say).rstrip("\n"))
         return
     for name, severity, must in mw.rules():
-        typer.echo(f"{severity:<6}  {name}: {must}")
+        typer.echo(f"{severity:<6}  {name}: {say(must)}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshwright.frameworks.check import CheckResult, Report
 from meshwright.frameworks.spelling import short_names
+from meshwright.lang import Say, label, plain, width_of
 from meshwright.layout.rules import Finding
 
 SAYS = {
@@ -26,17 +27,20 @@ def _name(result: CheckResult) -> str:
     return f"{source} ({result.reading.label})" if result.reading.label else source
 
 
-def text(report: Report, *, values: bool = False) -> str:
-    """Lines for a terminal; with `values`, every resolved option and where it came from."""
+def text(report: Report, *, values: bool = False, say: Say = plain) -> str:
+    """Lines for a terminal; with `values`, every resolved option and where it came from.
+
+    say  says the words in the language of the reader
+    """
     lines: list[str] = []
     for result in report.results:
-        lines += _result_lines(result, values)
+        lines += _result_lines(result, values, say)
     for name, reason in report.unread.items():
-        lines += [f"{name}: unknown", f"  {reason}", ""]
+        lines += [f"{name}: unknown", f"  {say(reason)}", ""]
     if len(report.results) + len(report.unread) > 1:
-        lines.append(_summary(report))
+        lines.append(say(_summary(report)))
     elif not report.results and not report.unread:
-        lines.append("no file says anything of a training that is known here")
+        lines.append(say("no file says anything of a training that is known here"))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -47,17 +51,19 @@ def _summary(report: Report) -> str:
     return f"{sum(counts.values())} runs: {shown}"
 
 
-def _result_lines(result: CheckResult, values: bool) -> Iterator[str]:
-    yield f"{_name(result)}: {SAYS[result.verdict]}"
-    yield f"  {_layout_line(result)}"
+def _result_lines(result: CheckResult, values: bool, say: Say) -> Iterator[str]:
+    yield f"{_name(result)}: {say(SAYS[result.verdict])}"
+    yield f"  {say(_layout_line(result))}"
     for finding in result.findings:
-        place = f"line {finding.line}: " if finding.line else ""
-        yield f"  {finding.severity:<6} {place}{finding.message} [{finding.rule}]"
+        place = label(say, f"line {finding.line}:") if finding.line else ""
+        kind = say(finding.severity)
+        room = " " * max(6 - width_of(kind), 0)
+        yield f"  {kind}{room} {place}{say(finding.message)} [{finding.rule}]"
         if finding.fix:
-            yield f"         fix: {finding.fix}"
+            yield f"         {label(say, 'fix:')}{say(finding.fix)}"
     if result.verdict == "unknown":
         for need in result.needs:
-            yield f"  needs  {need}"
+            yield f"  {say('needs')}  {say(need)}"
     if values:
         for name, value in result.resolved.items():
             if name not in short_names():
@@ -82,7 +88,7 @@ def _layout_line(result: CheckResult) -> str:
     return f"{reading.framework}, {world}{gpu}: {' '.join(shown) or 'DP only'}"
 
 
-def github(report: Report) -> str:
+def github(report: Report, say: Say = plain) -> str:
     """Workflow commands that GitHub shows beside the lines (`::error file=..,line=..::message`)."""
     lines: list[str] = []
     for result in report.results:
@@ -91,8 +97,9 @@ def github(report: Report) -> str:
             where = [f"file={_property(source)}"] if source else []
             where += [f"line={finding.line}"] if finding.line else []
             where.append(f"title={_property(finding.rule)}")
-            label = f"{result.reading.label}: " if result.reading.label else ""
-            message = f"{label}{finding.message}" + (f"; fix: {finding.fix}" if finding.fix else "")
+            run = f"{result.reading.label}: " if result.reading.label else ""
+            fix = f"; {label(say, 'fix:')}{say(finding.fix)}" if finding.fix else ""
+            message = f"{run}{say(finding.message)}{fix}"
             lines.append(f"::{GITHUB_LEVEL[finding.severity]} {','.join(where)}::{_data(message)}")
     for name, reason in report.unread.items():
         lines.append(f"::warning file={_property(name)},title=unread::{_data(reason)}")
@@ -107,12 +114,12 @@ def _property(value: str) -> str:
     return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
-def sarif(report: Report) -> str:
+def sarif(report: Report, say: Say = plain) -> str:
     """SARIF 2.1.0: one run, a rule for each id that occurs, a result for each finding."""
     from meshwright._version import __version__
 
     pairs = [(result, finding) for result in report.results for finding in result.findings]
-    rules = {finding.rule: _sarif_rule(finding) for _, finding in pairs}
+    rules = {finding.rule: _sarif_rule(finding, say) for _, finding in pairs}
     driver: dict[str, Any] = {
         "name": "meshwright",
         "version": __version__,
@@ -125,13 +132,13 @@ def sarif(report: Report) -> str:
     ]
     run: dict[str, Any] = {
         "tool": {"driver": driver},
-        "results": [_sarif_result(result, finding, list(rules)) for result, finding in pairs],
+        "results": [_sarif_result(result, finding, list(rules), say) for result, finding in pairs],
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notices}],
     }
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _sarif_rule(finding: Finding) -> dict[str, Any]:
+def _sarif_rule(finding: Finding, say: Say) -> dict[str, Any]:
     """A rule of the list with what it demands and why; a check of the launcher by its id alone."""
     from meshwright.errors import QuestionError
     from meshwright.layout.rules import rule
@@ -144,11 +151,12 @@ def _sarif_rule(finding: Finding) -> dict[str, Any]:
         known = rule(finding.rule)
     except QuestionError:
         return {**entry, "shortDescription": {"text": finding.rule.replace("-", " ")}}
-    return {**entry, "shortDescription": {"text": known.must}, "fullDescription": {"text": known.why}}
+    short, whole = say(known.must), say(known.why)
+    return {**entry, "shortDescription": {"text": short}, "fullDescription": {"text": whole}}
 
 
-def _sarif_result(result: CheckResult, finding: Finding, rules: list[str]) -> dict[str, Any]:
-    message = finding.message + (f"\nFix: {finding.fix}" if finding.fix else "")
+def _sarif_result(result: CheckResult, finding: Finding, rules: list[str], say: Say) -> dict[str, Any]:
+    message = say(finding.message) + (f"\n{label(say, 'Fix:')}{say(finding.fix)}" if finding.fix else "")
     if result.reading.label:
         message = f"{result.reading.label}: {message}"
     entry: dict[str, Any] = {

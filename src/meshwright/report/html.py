@@ -70,7 +70,10 @@ def _frame(best: Estimate | None, parts: Iterable[str]) -> str:
 
 
 def _head(best: Estimate | None) -> Iterable[str]:
-    yield '<header><button type="button" id="theme" aria-pressed="false">Dark</button>'
+    yield (
+        '<header><button type="button" id="theme" aria-pressed="false" data-light="Light" '
+        'data-dark="Dark">Dark</button>'
+    )
     if best is None:
         yield "<h1>No plan</h1></header>"
         return
@@ -210,7 +213,7 @@ def _config(number: int, one: Written) -> str:
     return _section(
         f"written-{number}",
         one.title,
-        f'<button type="button" data-copy="{mark}">Copy</button>'
+        f'<button type="button" data-copy="{mark}" data-copied="Copied">Copy</button>'
         f'<pre id="{mark}" tabindex="0">{escape(one.text)}</pre>',
     )
 
@@ -218,6 +221,6 @@ def _config(number: int, one: Written) -> str:
 def _folded(title: str, mark: str, text: str) -> str:
     return (
         f"<details><summary>{escape(title)}</summary>"
-        f'<button type="button" data-copy="{mark}">Copy</button>'
+        f'<button type="button" data-copy="{mark}" data-copied="Copied">Copy</button>'
         f'<pre id="{mark}" tabindex="0">{escape(text)}</pre></details>\n'
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from meshwright.lang import Say, plain
 from meshwright.layout.rules.rule import Rule
 from meshwright.layout.rules.view import View
 
@@ -18,12 +19,12 @@ _EFFECTS = {
 }
 
 
-def explain(name: str) -> str:
-    """The handbook page of a rule as text."""
+def explain(name: str, say: Say = plain) -> str:
+    """The handbook page of a rule as text; `say` says its words in the language of the reader."""
     from meshwright.layout.rules import rule
 
     found = rule(name)
-    lines = [found.id, "=" * len(found.id), "", f"Must: {found.must}.", f"Why:  {found.why}"]
+    lines = [f"Must: {found.must}.", f"Why:  {found.why}"]
     lines += [f"Who:  {', '.join(found.enforced_by)} ({_EFFECTS[found.effect]})"]
     lines += [f"When: {when(found)}"] if when(found) else []
     lines += [""]
@@ -34,9 +35,8 @@ def explain(name: str) -> str:
         lines += [f"  says: {example[0]}", f"  fix:  {example[1]}"]
     if found.passes:
         lines += [f"Passes: {options_text(found.passes)}"]
-    return "\n".join(
-        [*lines, "", f"Source: {found.source}", f"Also known as: {', '.join(found.aliases) or '-'}"]
-    )
+    lines += ["", f"Source: {found.source}", f"Also known as: {', '.join(found.aliases) or '-'}"]
+    return "\n".join([found.id, "=" * len(found.id), "", *map(say, lines)])
 
 
 def when(found: Rule) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -13,6 +12,7 @@ from meshwright.cluster.spec import Cluster
 from meshwright.errors import QuestionError
 from meshwright.facts import load_json
 from meshwright.job.spec import one_of, positive
+from meshwright.lang import Say, fill, plain
 from meshwright.layout.layout import Layout
 from meshwright.model.spec import Model
 
@@ -145,16 +145,18 @@ class Section:
             "values": dict(self.values),
         }
 
-    def text(self, width: int = WIDTH) -> str:
-        """Terminal form: a title, the lines, then the guide's word beside ours."""
-        out = [self.title, *(_wrapped(line, width) for line in self.lines)]
+    def text(self, width: int = WIDTH, say: Say = plain) -> str:
+        """Terminal form: a title, the lines, then the guide's word beside ours.
+
+        say  says the words in the language of the reader
+        """
+        out = [say(self.title), *(_wrapped(say(line), width) for line in self.lines)]
         if self.guide_says:
-            out.append(_wrapped(f"The guide says: {self.guide_says}.", width))
+            out.append(_wrapped(say(f"The guide says: {self.guide_says}."), width))
         if self.holds:
-            out.append(
-                _wrapped("What holds:" if self.agrees else "What holds instead, or more exactly:", width)
-            )
-            out += [_wrapped(f"  - {statement}", width) for statement in self.holds]
+            head = "What holds:" if self.agrees else "What holds instead, or more exactly:"
+            out.append(_wrapped(say(head), width))
+            out += [_wrapped(f"  - {say(statement)}", width) for statement in self.holds]
         return "\n".join(out)
 
 
@@ -201,9 +203,9 @@ class Advice:
             "sections": [section.as_dict() for section in self.sections],
         }
 
-    def text(self, width: int = WIDTH) -> str:
+    def text(self, width: int = WIDTH, say: Say = plain) -> str:
         """Terminal form, sections apart by an empty line."""
-        return "\n\n".join(section.text(width) for section in self.sections)
+        return "\n\n".join(section.text(width, say) for section in self.sections)
 
 
 def _missing(id: str) -> Section:
@@ -250,14 +252,7 @@ def _wrapped(line: str, width: int) -> str:
     if line.endswith("\\"):
         return f"  {line}"
     indent = "  " + " " * (len(line) - len(line.lstrip()))
-    return textwrap.fill(
-        line.strip(),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return fill(line.strip(), width, first=indent, rest=indent + "  ")
 
 
 def guide() -> Any:

@@ -2,7 +2,7 @@
 const theme = document.getElementById("theme");
 const root = document.documentElement;
 const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-const label = () => { theme.textContent = dark() ? "Light" : "Dark"; theme.setAttribute("aria-pressed", String(dark())); };
+const label = () => { theme.textContent = dark() ? theme.dataset.light : theme.dataset.dark; theme.setAttribute("aria-pressed", String(dark())); };
 theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; label(); });
 label();
 for (const button of document.querySelectorAll("[data-copy]")) {
@@ -14,6 +14,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
       const chosen = getSelection(); chosen.removeAllRanges(); chosen.addRange(range);
       document.execCommand("copy"); chosen.removeAllRanges();
     }
-    button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    const words = button.textContent; if (words === button.dataset.copied) return;
+    button.textContent = button.dataset.copied; setTimeout(() => { button.textContent = words; }, 1500);
   });
 }

@@ -1,0 +1,50 @@
+"""`--lang`: the language of screens, pages and, where the option itself is given, of texts in JSON."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from meshwright.lang import DEFAULT, Say, chosen, html_language, plain, speaker, translated
+
+Lang = Annotated[
+    str | None,
+    typer.Option("--lang", help="language of the answer: en or zh", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """The language that was chosen.
+
+    say    for what people read: screens and pages
+    exact  for what programs read: English unless the option itself was given, whatever the environment says
+    """
+
+    language: str
+    say: Say
+    exact: Say
+
+    @property
+    def page(self) -> str:
+        """The language as HTML names it."""
+        return html_language(self.language)
+
+    def data(self, value: Any) -> Any:
+        """Plain values with their texts in the language of the option."""
+        return value if self.exact is plain else translated(value, self.exact)
+
+
+def voice(option: str | None) -> Voice:
+    """The voice of an option, or of the environment; QuestionError for a language that is not spoken."""
+    language = chosen(option, os.environ)
+    say = speaker(language)
+    return Voice(language=language, say=say, exact=say if option is not None else plain)
+
+
+def is_plain(spoken: Voice) -> bool:
+    """Whether nothing needs to be said in another way."""
+    return spoken.language == DEFAULT
