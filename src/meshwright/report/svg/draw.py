@@ -40,6 +40,10 @@ class Picture:
     def as_dict(self) -> dict[str, str]:
         return {"name": self.name, "title": self.title, "description": self.description, "svg": self.svg}
 
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.standalone()
+
     def standalone(self) -> str:
         """The drawing as a file of its own, with its colours in it."""
         head, body = self.svg.split(">", 1)
