@@ -41,7 +41,6 @@ def test_a_plan_asked_for_again_as_a_layout_has_the_same_numbers(api: httpx.Clie
     ][0]
     execution = dict(plan["execution"])
     pipeline, recompute = execution.pop("pipeline_layout"), execution.pop("recompute")
-    execution.pop("offload_modules")
     layout = {name: plan["layout"][name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs", "sp")}
     asked = {
         "model": "deepseek-v3",
@@ -105,6 +104,45 @@ def test_check_reads_a_script(api: httpx.Client) -> None:
     found = api.post("/api/check", json={"text": script}).json()
     assert found["verdict"] == "invalid"
     assert any("cannot be shared evenly by tp=3" in one["message"] for one in found["findings"])
+
+
+def test_offloaded_modules_are_taken(api: httpx.Client) -> None:
+    asked = {**JOB, "tp": 2, "recompute": {"granularity": "none"}}
+    more = {"execution": {"offload_modules": ["core_attn", "attn_proj"]}}
+    kept, sent = (api.post("/api/estimate", json={**asked, **one}).json() for one in ({}, more))
+    assert sent["execution"]["offload_modules"] == ["core_attn", "attn_proj"]
+    assert sent["memory"]["peak_bytes"] < kept["memory"]["peak_bytes"]
+    wrong = api.post("/api/estimate", json={**asked, "execution": {"offload_modules": ["attention"]}})
+    assert wrong.status_code == 422
+    assert "core_attn" in wrong.json()["error"]
+
+
+SCRIPT = (
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
+    "--num-attention-heads 32 --seq-length 4096 --micro-batch-size 1 --global-batch-size 8 "
+    "--tensor-model-parallel-size {tp}\n"
+)
+
+
+def test_two_scripts_are_compared_by_their_text(api: httpx.Client) -> None:
+    found = api.post("/api/compare", json={"left": SCRIPT.format(tp=2), "right": SCRIPT.format(tp=4)}).json()
+    tp = found["differs"]["tensor_model_parallel_size"]
+    assert (tp["left"]["value"], tp["right"]["value"]) == (2, 4)
+    nothing = api.post("/api/compare", json={"left": "echo", "right": SCRIPT.format(tp=4)})
+    assert nothing.status_code == 422
+
+
+def test_advice_is_the_json_of_the_library(api: httpx.Client) -> None:
+    found = api.post("/api/advise", json={"model": "deepseek-v3", "gpus": "256xH100", "tp": 2}).json()
+    assert plain(found) == plain(mw.advise("deepseek-v3", gpus="256xH100", degrees={"tp": 2}).as_dict())
+
+
+def test_verification_is_told_as_a_command_where_the_server_runs_none(api: httpx.Client) -> None:
+    found = api.post("/api/verify", json={**JOB, "tp": 2, "pp": 2, "levels": [0]}).json()
+    assert found["command"].startswith("meshwright verify llama-3-8b --gpus 8xH100 --tp 2 --pp 2 --mbs 1 ")
+    assert found["command"].endswith(" --level 0")
+    assert found["job"] is None
+    assert api.get("/api/verify/nothing").status_code == 404
 
 
 @pytest.mark.parametrize(

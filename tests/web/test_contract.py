@@ -28,7 +28,7 @@ def test_the_document_tells_of_every_answer() -> None:
     assert {operation.path for operation in OPERATIONS} == {
         f"/api/{name}"
         for name in ("limits", "models", "gpus", "plan", "fit", "estimate", "scaling", "check", "write",
-                     "trace", "ranks", "report")
+                     "trace", "ranks", "report", "compare", "advise", "verify", "verify/{job}")
     }  # fmt: skip
 
 

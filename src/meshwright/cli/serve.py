@@ -23,6 +23,9 @@ def serve(
     seconds: Annotated[
         float, typer.Option("--seconds", min=1, help="longest time one question may take")
     ] = 30.0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="also run verifications on this machine, one at a time")
+    ] = False,
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow-host", help="name the page may be reached by (may be given several times)"),
@@ -43,7 +46,7 @@ def serve(
     loopback = host in ("127.0.0.1", "localhost", "::1")
     hosts = (*LOOPBACK, *(allow or ())) if loopback or allow else ("*",)
     config = uvicorn.Config(
-        create_app(limits, hosts), host=host, port=port, log_level="warning", access_log=False,
+        create_app(limits, hosts, verifies=verify), host=host, port=port, log_level="warning", access_log=False,
         limit_concurrency=4 * limits.waiting, timeout_keep_alive=15, server_header=False,
     )  # fmt: skip
     server = uvicorn.Server(config)

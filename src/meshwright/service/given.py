@@ -79,5 +79,7 @@ def options_of(given: Given) -> Any:
     execution = {k: v for k, v in (given.get("execution") or {}).items() if v is not None}
     if "overlaps" in execution:
         execution["overlaps"] = frozenset(execution["overlaps"])
+    if "offload_modules" in execution:
+        execution["offload_modules"] = tuple(execution["offload_modules"])
     fields["execution"] = execution
     return Options(**fields)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import LayoutError
-from meshwright.service.given import cluster_of, model_of, options_of, overrides_of
+from meshwright.service.given import cluster_of, gpus_of, model_of, options_of, overrides_of
 from meshwright.service.pool import Work
+from meshwright.web.command import verify_command
 
 Given = Mapping[str, Any]
 Answer = Mapping[str, Any]
@@ -157,9 +158,43 @@ def ranks(given: Given) -> Answer:
     return row
 
 
+def compare(given: Given) -> Answer:
+    """Two launch scripts or configs side by side."""
+    from meshwright.api.comparing import compare_texts
+
+    left, right = (
+        (given[side], Path(given[f"{side}_name"]).name or f"{side}.sh") for side in ("left", "right")
+    )
+    found: Answer = compare_texts(left, right).as_dict()
+    return found
+
+
+def advise(given: Given) -> Answer:
+    """The parallelism guide's answer, and what holds."""
+    import meshwright as mw
+
+    model = model_of(given) if "model" in given or "config" in given else None
+    degrees = {name: given[name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp") if name in given}
+    found: Answer = mw.advise(
+        model, gpus=gpus_of(given), degrees=degrees, params_b=given.get("params_b"),
+        active_b=given.get("active_b"), seq_length=given.get("seq_length"), sp=given.get("sp"),
+        network=given.get("network"), topics=given.get("topics"),
+    ).as_dict()  # fmt: skip
+    return found
+
+
+def verify(given: Given) -> Answer:
+    """The plan to prove, and the command that does it; the engine itself does not run in this process."""
+    answer = _once("estimate", {name: value for name, value in given.items() if name != "levels"})
+    levels = ",".join(map(str, given["levels"]))
+    return {"command": verify_command(answer, given, levels), "plan": answer.as_dict()}
+
+
 KINDS: Mapping[str, Callable[[Given], Answer]] = {
     work.__name__: work
-    for work in (plan, fit, estimate, size, curve, report, write, check, ranks, trace)
+    for work in (
+        plan, fit, estimate, size, curve, report, write, check, compare, advise, verify, ranks, trace,
+    )
 }  # fmt: skip
 
 
@@ -172,4 +207,7 @@ def warm_up() -> None:
     write({**job, "tp": 2, "target": "megatron-bridge"})
 
 
-WORK = Work(module=__name__, quick=frozenset({"estimate", "check", "write", "ranks", "trace", "curve"}))
+WORK = Work(
+    module=__name__,
+    quick=frozenset({"estimate", "check", "compare", "advise", "verify", "write", "ranks", "trace", "curve"}),
+)

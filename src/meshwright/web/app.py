@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import Path as PathValue
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
@@ -25,6 +26,7 @@ from meshwright.web import schema
 from meshwright.web.answers import WORK
 from meshwright.web.assets import assets
 from meshwright.web.guard import BodyLimit, SafeHeaders
+from meshwright.web.jobs import Jobs
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names under which a server on loopback is reached: others are a page elsewhere that was rebound to it."""
@@ -42,10 +44,16 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 Pattern = Annotated[str, Query(max_length=120, description="show only names that contain this")]
 
 
-def create_app(limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK) -> FastAPI:
-    """The application. `hosts` are the names it answers to; ("*",) for any."""
+def create_app(
+    limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK, *, verifies: bool = False
+) -> FastAPI:
+    """The application.
+
+    hosts     the names it answers to; ("*",) for any
+    verifies  run verifications here, one at a time; else only their command is told
+    """
     limits = limits or Limits()
-    pool = Pool(WORK, limits)
+    pool, jobs = Pool(WORK, limits), Jobs() if verifies else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -53,6 +61,8 @@ def create_app(limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK) ->
         yield
         warming.cancel()
         await pool.stop()
+        if jobs is not None:
+            await jobs.stop()
 
     app = FastAPI(
         title="Meshwright", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
@@ -60,6 +70,7 @@ def create_app(limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK) ->
         description="Plans the parallel layout of large-model training. The same answers as `--json`.",
     )  # fmt: skip
     app.include_router(_api(pool, limits), prefix="/api")
+    app.include_router(_verifying(pool, jobs), prefix="/api")
     _pages(app)
     _say_errors(app)
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
@@ -111,6 +122,8 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
     answers(
         "check", ask.CheckQuestion, schema.CheckAnswer, "What is wrong with a launch script; it is never run."
     )
+    answers("compare", ask.CompareQuestion, schema.CompareAnswer, "Two scripts or configs side by side.")
+    answers("advise", ask.AdviseQuestion, schema.AdviseAnswer, "The parallelism guide, and what holds.")
     answers("write", ask.WriteQuestion, schema.WrittenAnswer, "One layout in the language of a framework.")
     answers("trace", ask.LayoutQuestion, schema.TraceAnswer, "One step of a layout as a trace for Perfetto.")
     answers("ranks", ask.RanksQuestion, schema.RanksAnswer, "Every rank, its node and its groups.")
@@ -139,6 +152,33 @@ def _api(pool: Pool, limits: Limits) -> APIRouter:
         page = json.loads(bytes(reply.body))["html"]
         headers = {"content-disposition": 'attachment; filename="plan.html"'}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    return api
+
+
+def _verifying(pool: Pool, jobs: Jobs | None) -> APIRouter:
+    """Proving a plan on the engine: the command, and a job where this server runs it."""
+    api = APIRouter(tags=["api"])
+
+    @api.post("/verify", responses={200: {"model": schema.VerifyAnswer}, **_ERRORS})
+    async def verify(request: Request, body: ask.VerifyQuestion) -> Response:
+        """How to prove a layout on Megatron Core: the command, and a job where this server runs jobs."""
+        reply = await _reply(pool, "verify", body.model_dump(mode="json", exclude_none=True), request)
+        if reply.status_code != 200:
+            return reply
+        row: dict[str, Any] = json.loads(bytes(reply.body))
+        name = jobs.start(row["plan"], body.levels) if jobs is not None else None
+        if jobs is not None and name is None:
+            return JSONResponse({"error": "too many verifications wait", "kind": "limit"}, 503)
+        return JSONResponse({**row, "job": name})
+
+    @api.get("/verify/{job}", responses={404: {"model": schema.ErrorAnswer}, 422: _ERRORS[422]})
+    async def verification(job: Annotated[str, PathValue(max_length=60)]) -> schema.JobAnswer:
+        """How a verification stands."""
+        found = jobs.get(job) if jobs is not None else None
+        if found is None:
+            raise HTTPException(404)
+        return schema.JobAnswer(job=job, status=found.status, answer=found.answer, error=found.error)
 
     return api
 

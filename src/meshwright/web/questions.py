@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from meshwright.job.spec import Execution, Framework, GradDtype, Optimizer, Precision, Recompute, Task
+from meshwright.job.spec import (
+    OFFLOAD_MODULES,
+    Execution,
+    Framework,
+    GradDtype,
+    Optimizer,
+    Precision,
+    Recompute,
+    Task,
+)
 
 MOST_TOP = 60
 LARGEST_TEXT = 1_000_000
@@ -25,7 +34,9 @@ class Strict(BaseModel):
 
 _HINTS = get_type_hints(Execution)
 _SKIPPED = frozenset({"recompute", "offload_modules"})
+_Offloaded = Annotated[list[Literal[OFFLOAD_MODULES]], Field(max_length=len(OFFLOAD_MODULES))]  # type: ignore[valid-type]
 _FIELDS: dict[str, Any] = {name: (hint | None, None) for name, hint in _HINTS.items() if name not in _SKIPPED}
+_FIELDS["offload_modules"] = (_Offloaded | None, None)
 _FIELDS["imbalance"] = (float | None, Field(None, exclude=True))  # answers repeat expert_imbalance under it
 ExecutionGiven: Any = create_model("ExecutionGiven", __base__=Strict, **_FIELDS)
 """Fields of `Execution` that are given; the others are what the stack uses on that GPU."""
@@ -149,3 +160,41 @@ class RanksQuestion(Strict):
     order: str | None = Field(None, max_length=40)
     gpus_per_node: int | None = Field(None, ge=1, le=65536)
     nvlink_domain: int | None = Field(None, ge=1, le=65536)
+
+
+class CompareQuestion(Strict):
+    """Two launch scripts or configs to hold beside each other; they are read, never run."""
+
+    left: str = Field(max_length=LARGEST_TEXT)
+    right: str = Field(max_length=LARGEST_TEXT)
+    left_name: str = Field("left.sh", max_length=120, description="its suffix tells its kind")
+    right_name: str = Field("right.sh", max_length=120)
+
+
+class AdviseQuestion(Strict):
+    """What the parallelism guide says; everything may be left out."""
+
+    model: str | None = Field(None, max_length=120, description="name in the catalog (GET /api/models)")
+    config: str | None = Field(
+        None, max_length=LARGEST_TEXT, description="text of a Hugging Face config.json"
+    )
+    config_name: str = Field("config.json", max_length=120)
+    gpus: str | None = Field(None, max_length=80, description="a number, or a cluster such as 256xH100")
+    params_b: float | None = Field(None, gt=0, le=1_000_000, description="billions of parameters")
+    active_b: float | None = Field(None, gt=0, le=1_000_000, description="billions at work on a token")
+    seq_length: int | None = Field(None, ge=1, le=100_000_000)
+    network: Literal["nvlink", "infiniband", "ethernet"] | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    sp: bool | None = None
+    topics: list[Annotated[str, Field(max_length=40)]] | None = Field(None, max_length=20)
+
+
+class VerifyQuestion(ClusterGiven):
+    """One layout to prove on Megatron Core itself."""
+
+    levels: Annotated[list[Literal[0, 1, 2]], Field(min_length=1, max_length=3)] = [0, 1, 2]

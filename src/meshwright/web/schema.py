@@ -128,6 +128,71 @@ class CheckAnswer(Open):
     unknown: list[str]
 
 
+class CompareAnswer(Open):
+    """`meshwright compare --json`."""
+
+    left: CheckAnswer | dict[str, Any]
+    right: CheckAnswer | dict[str, Any]
+    differs: dict[str, dict[str, Any]]
+    costs: dict[str, dict[str, Any]]
+
+
+class SectionAnswer(Open):
+    id: str
+    title: str
+    lines: list[str]
+    guide_says: str
+    holds: list[str]
+    agrees: bool
+
+
+class AdviseAnswer(Open):
+    """`meshwright advise --json`."""
+
+    subject: str
+    asked: bool
+    starts: str
+    layout: dict[str, Any]
+    min_gpus: int
+    sections: list[SectionAnswer]
+
+
+class LevelAnswer(Open):
+    level: int
+    name: str
+    verdict: Literal["pass", "fail", "skipped"]
+    seconds: float
+    why: str
+
+
+class VerificationAnswer(Open):
+    """`meshwright verify --json`."""
+
+    verdict: Literal["pass", "fail", "skipped"]
+    seconds: float
+    levels: list[LevelAnswer]
+
+
+class VerifyAnswer(BaseModel):
+    """How to prove a plan: the command, the plan's own JSON, and the job where this server runs it.
+
+    job  ask GET /api/verify/{job} how it stands; None where the server was started without `--verify`
+    """
+
+    command: str
+    plan: EstimateAnswer
+    job: str | None
+
+
+class JobAnswer(BaseModel):
+    """How a verification stands."""
+
+    job: str
+    status: Literal["waiting", "running", "done", "failed"]
+    answer: VerificationAnswer | None
+    error: str | None
+
+
 class RanksAnswer(Open):
     """`meshwright ranks --json`."""
 
