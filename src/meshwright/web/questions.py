@@ -180,8 +180,8 @@ class AdviseQuestion(Strict):
     )
     config_name: str = Field("config.json", max_length=120)
     gpus: str | None = Field(None, max_length=80, description="a number, or a cluster such as 256xH100")
-    params_b: float | None = Field(None, gt=0, le=1_000_000, description="billions of parameters")
-    active_b: float | None = Field(None, gt=0, le=1_000_000, description="billions at work on a token")
+    params_b: float | None = Field(None, ge=1e-6, le=1_000_000, description="billions of parameters")
+    active_b: float | None = Field(None, ge=1e-6, le=1_000_000, description="billions at work on a token")
     seq_length: int | None = Field(None, ge=1, le=100_000_000)
     network: Literal["nvlink", "infiniband", "ethernet"] | None = None
     tp: Degree | None = None

@@ -54,8 +54,8 @@ class GuideQuestion:
             _at_most(f"{name} is", degree, MOST_GPUS)
         layout_of(self.degrees)  # raises for a degree below 1
         for what, value in (("total", self.total_params), ("active", self.active_params)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise QuestionError(f"{what} parameters are {value!r}; they must be above 0")
+            if value is not None and not (math.isfinite(value) and value >= 1):
+                raise QuestionError(f"{what} parameters are {value!r}; they must be above 0 (one at least)")
         if self.total_params and self.active_params and self.active_params > self.total_params * 1.001:
             raise QuestionError(
                 f"{billions(self.active_params)} active parameters are more than the "
