@@ -232,6 +232,14 @@ def test_a_config_is_written_and_copied(desktop: Any) -> None:
     assert "pretrain_gpt.py" in copied
 
 
+def test_how_to_prove_a_layout_is_told(desktop: Any) -> None:
+    planned(desktop)
+    desktop.click("#verify")
+    desktop.wait_for_selector("#written pre")
+    assert desktop.inner_text("#written pre").startswith("meshwright verify llama-3-8b --gpus 8xH100")
+    assert "--verify" in desktop.inner_text("#written")
+
+
 def test_the_trace_is_saved(desktop: Any, tmp_path: Path) -> None:
     planned(desktop)
     with desktop.expect_download() as waiting:
@@ -306,7 +314,13 @@ def checked(page: Any) -> None:
     page.wait_for_selector("#checked:visible")
 
 
-STATES = {"empty": empty, "compared": compared, "wrong": wrong, "checked": checked}
+def proved(page: Any) -> None:
+    planned(page)
+    page.click("#verify")
+    page.wait_for_selector("#written pre")
+
+
+STATES = {"proved": proved, "empty": empty, "compared": compared, "wrong": wrong, "checked": checked}
 
 
 @pytest.mark.parametrize("size", SIZES)

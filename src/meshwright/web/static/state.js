@@ -91,8 +91,7 @@ export function layoutQuestion(plan, changed) {
   asked.global_batch = layout.gbs;
   asked.seq_length = plan.job.seq_length;
   asked.sp = "tp" in changed ? asked.tp > 1 : layout.sp;
-  const { pipeline_layout, recompute, offload_modules, ...execution } = plan.execution;
-  void offload_modules;
+  const { pipeline_layout, recompute, ...execution } = plan.execution;
   asked.recompute = recompute;
   if ("recompute" in changed) {
     asked.recompute = { granularity: changed.recompute, modules: changed.recompute === "selective" ? ["core_attn"] : [] };

@@ -3,6 +3,7 @@
 import { get, post } from "./api.js";
 import { $, copy, el, fill, save } from "./dom.js";
 import { shown } from "./layout.js";
+import { prove } from "./prove.js";
 import { changes, layoutQuestion, question } from "./state.js";
 
 export async function buildTake(answerOf) {
@@ -13,6 +14,7 @@ export async function buildTake(answerOf) {
   $("save-report").addEventListener("click", saveReport);
   $("save-trace").addEventListener("click", saveTrace);
   $("write").addEventListener("click", write);
+  $("verify").addEventListener("click", () => prove($("written")));
 }
 
 async function saveReport(event) {
