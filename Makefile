@@ -42,6 +42,7 @@ docs-generated: $(VENV)/.base
 	$(BIN)/python tools/generate_accuracy.py
 	$(BIN)/python tools/draw_docs.py
 	$(BIN)/python tools/refresh_readme.py
+	$(BIN)/python tools/refresh_docs.py
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
