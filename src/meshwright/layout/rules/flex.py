@@ -58,6 +58,8 @@ BACKEND_GROUP = Rule(
     severity="error",
     enforced_by=CORE,
     source=DISPATCHER,
+    mask=True,
+    per_execution=True,
     applies=lambda v: flex(v) and backend(v) in ("deepep", "ncclep"),
     holds=lambda v: v.etp * v.ep > 1,
     message=lambda v: f"{backend(v)} with etp={v.etp}, ep={v.ep}: there is no group to exchange tokens in",

@@ -307,6 +307,7 @@ POSITIONS = Rule(
     severity="error",
     enforced_by=LM,
     source=ARGUMENTS,
+    mask=True,
     applies=lambda v: v.get("max_position_embeddings") is not None,
     holds=lambda v: v["max_position_embeddings"] >= v["seq_length"],
     message="max_position_embeddings {max_position_embeddings} < sequence length {seq_length}",

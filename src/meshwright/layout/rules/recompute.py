@@ -178,6 +178,8 @@ FP8 = Rule(
     severity="error",
     enforced_by=CORE,
     source=CONFIG,
+    mask=True,
+    per_execution=True,
     applies=lambda v: (
         selective(v)
         and bool(v.get("fp8"))
