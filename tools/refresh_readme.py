@@ -1,7 +1,7 @@
-"""Run every command shown in README.md and put its real output back below it.
+"""Run every command shown in README.md and README.zh-CN.md and put its real output back below it.
 
-    python tools/refresh_readme.py          rewrite the file
-    python tools/refresh_readme.py --check  exit 1 where it differs
+    python tools/refresh_readme.py          rewrite the files
+    python tools/refresh_readme.py --check  exit 1 where they differ
 
 A block starts with ```console and one line `$ meshwright ...`; `| head -N` shortens what is shown.
 """
@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]*)\n(?P<output>.*?)```", re.S)
-SECONDS = re.compile(r"\(\d+\.\d+ s\)")
+FILES = ("README.md", "README.zh-CN.md")
+SECONDS = re.compile(r"[(（]\d+\.\d+ (?:s|秒)[)）]")
 """How long a search took differs from run to run."""
 
 
@@ -28,8 +29,8 @@ def output_of(command: str) -> str:
     done = subprocess.run(
         program,
         capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+        encoding="utf-8",
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "MESHWRIGHT_LANG": "", "PYTHONUTF8": "1"},
         check=False,
     )
     lines = [line.rstrip() for line in (done.stdout + done.stderr).splitlines()]
@@ -46,13 +47,15 @@ def without_times(text: str) -> str:
 
 
 def main() -> int:
-    path = Path(__file__).parent.parent / "README.md"
-    old = path.read_text(encoding="utf-8")
-    new = refreshed(old)
-    if "--check" in sys.argv:
-        return int(without_times(old) != without_times(new))
-    path.write_text(new, encoding="utf-8")
-    return 0
+    differ = False
+    for name in FILES:
+        path = Path(__file__).parent.parent / name
+        old = path.read_text(encoding="utf-8")
+        new = refreshed(old)
+        differ |= without_times(old) != without_times(new)
+        if "--check" not in sys.argv:
+            path.write_text(new, encoding="utf-8")
+    return int(differ and "--check" in sys.argv)
 
 
 if __name__ == "__main__":
