@@ -14,7 +14,9 @@ def ask(**rollout):
 
 
 def sft():
-    return mw.estimate("qwen3-8b", "8xH100", mw.Options(**BASE, task="sft"))
+    """Fine-tuning with the cross entropy of reinforcement learning: Megatron's own, which is not fused."""
+    loss = {"cross_entropy_fusion": False, "cross_entropy_impl": "native"}
+    return mw.estimate("qwen3-8b", "8xH100", mw.Options(**BASE, task="sft", execution=loss))
 
 
 def test_training_holds_the_reference_and_a_sleeping_engine_beside_the_trainer():

@@ -16,7 +16,7 @@ from meshwright.cost.ffn_memory import ffn_part
 from meshwright.cost.sizes import BF16, BOOL, FP32, Sizes, Tokens, tokens
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Bools, Floats
-from meshwright.model.spec import Layer, Mla, Moe
+from meshwright.model.spec import Attention, Layer, Mla, Mlp, Moe
 from meshwright.model.weights import padded_vocab
 
 __all__ = ["BlockMemory", "Part", "Tokens", "block_memory", "layer_part", "tokens"]
@@ -113,7 +113,7 @@ def layer_part(x: Sizes, layer: Layer) -> Part:
         kept = kept + part.kept + norm.kept + _residual_mask(x)
         hosted = hosted + part.hosted + norm.hosted
     extra_norms = layer.norms - len(parts)
-    kept = kept + max(extra_norms, 0) * BF16 * x.model.hidden * x.sharded
+    kept = kept + max(extra_norms, 0) * BF16 * x.model.hidden * x.sharded + _adapter_inputs(x, layer)
     return Part(kept=kept, working=working, hosted=hosted)
 
 
@@ -127,6 +127,18 @@ def _norm(x: Sizes, name: str, dropped: Bools) -> Part:
     return part.offload(before, x.keys.offloads(name)).offload(after, linear)
 
 
+def _adapter_inputs(x: Sizes, layer: Layer) -> Floats:
+    """LoRA with sequence parallelism: adapters of qkv and fc1 keep their gathered input, all tokens of it.
+
+    Measured by Megatron Bridge (nemo-mbridge-perf-memory-tuning skill) as what gathering again saves:
+    4.7 GB for Qwen3-8B (two a layer at 8,192 tokens), 1.6 GB for Qwen3-30B-A3B (one: experts have none).
+    """
+    if x.job.task != "lora":
+        return x.zeros
+    gathers = isinstance(layer.mixer, Attention) + isinstance(layer.ffn, Mlp)
+    return gathers * BF16 * x.model.hidden * x.gathered * (x.keys.tp > 1)
+
+
 def _residual_mask(x: Sizes) -> Floats | float:
     """The dropout mask before the residual is added."""
     return BOOL * x.model.hidden * x.sharded if x.job.hidden_dropout > 0 else 0.0
@@ -137,8 +149,13 @@ def vocabulary(x: Sizes) -> Floats:
 
 
 def _in_place(x: Sizes) -> Bools:
-    """Transformer Engine's cross entropy writes the gradient over the bf16 logits."""
-    return x.keys.flag(lambda e: e.cross_entropy_fusion and e.cross_entropy_impl == "te")
+    """Transformer Engine's cross entropy writes the gradient over the bf16 logits.
+
+    Reinforcement learning takes log-probabilities from fp32 logits by Megatron's own cross entropy instead
+    (verl, utils/megatron/tensor_parallel.py; NeMo RL, distributed/model_utils.py).
+    """
+    fused = x.keys.flag(lambda e: e.cross_entropy_fusion and e.cross_entropy_impl == "te")
+    return fused & (x.job.task != "rl")
 
 
 def _logits(x: Sizes) -> Floats:

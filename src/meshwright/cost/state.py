@@ -25,9 +25,7 @@ from meshwright.model.weights import norm_elements
 HOST_COPIES = 4.0 + 4.0 + 8.0
 """Bytes a parameter in host memory where its optimizer step runs there: fp32 weight, gradient, moments.
 
-Source: megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py. The fp32 master shard stays on the GPU
-too: a run whose optimizer was offloaded in quarters freed two thirds of it (Megatron Bridge,
-nemo-mbridge-perf-cpu-offloading card).
+Source: megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py.
 """
 GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
@@ -99,16 +97,30 @@ def rank_state(question: Question, table: LayoutTable, keys: Keys, flying: Fligh
     master, moments = _state_bytes(question, quantised, trained_dense + trained_expert)
     offloaded = table.flag([e.optimizer_offload for e in table.executions]).astype(float)[:, None]
     low_precision = grads < 4 and question.job.optimizer != "adam-precision-aware"
+    masters = master * (1 - offloaded * _masters_move(question))
     return State(
         weights=held_weights,
         gradients=gradients,
-        optimizer=(master + moments * (1 - offloaded)) * owned,
+        optimizer=(masters + moments * (1 - offloaded)) * owned,
         moments=moments * (1 - offloaded) * owned,
         parameters=whole,
         update=owned * (4.0 if low_precision else 0.0) * (1 - offloaded),
         unsharded=_unsharded(table, plain, grads * whole, flying, shards),
         host=HOST_COPIES * owned * offloaded,
     )
+
+
+def _masters_move(question: Question) -> bool:
+    """Whether an offloaded optimizer takes its fp32 master weights along to the host.
+
+    It does where the optimizer is precision-aware, which Megatron-LM demands of an offloaded one: then the
+    hybrid optimizer makes them. Else the distributed optimizer keeps its shard of them on the GPU: a run
+    whose optimizer was offloaded in quarters freed two thirds of it (Megatron Bridge,
+    nemo-mbridge-perf-cpu-offloading card).
+    Source: megatron/core/optimizer/distrib_optimizer.py (shard_main_param); optimizer_config.py
+    (use_precision_aware_optimizer_no_fp8_or_ds_fp8); megatron/training/arguments.py, validate_args.
+    """
+    return question.stack.framework == "megatron-lm" or question.job.optimizer == "adam-precision-aware"
 
 
 def weight_bytes(question: Question, table: LayoutTable) -> Floats:

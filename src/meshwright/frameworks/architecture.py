@@ -120,7 +120,9 @@ def job_from(options: Mapping[str, Any]) -> Job | None:
     sequence, batch = _count(options, "seq_length"), _count(options, "global_batch_size")
     if not sequence or not batch:
         return None
-    precise = options.get("use_precision_aware_optimizer") is True
+    # the flag alone leaves the moments in fp32 (megatron/core/optimizer/optimizer_config.py, exp_avg_dtype)
+    low = str(options.get("exp_avg_dtype", "fp32")).removeprefix("torch.") not in ("fp32", "float32", "None")
+    precise = options.get("use_precision_aware_optimizer") is True and low
     return Job(
         seq_length=sequence,
         global_batch=batch,

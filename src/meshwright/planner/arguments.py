@@ -231,7 +231,9 @@ class Arguments:
         if self.on("fp4-format"):
             precision = "nvfp4"
         kind = self.word("optimizer", "adam")
-        precise = kind == "adam" and self.on("use-precision-aware-optimizer")
+        # the flag alone leaves the moments in fp32 (megatron/core/optimizer/optimizer_config.py)
+        low = self.word("exp-avg-dtype", "fp32") != "fp32"
+        precise = kind == "adam" and low and self.on("use-precision-aware-optimizer")
         return Job(
             seq_length=self.whole("seq-length", self.whole("encoder-seq-length", 1024)),
             global_batch=batch,
