@@ -37,6 +37,10 @@ class SafeHeaders:
         await self.app(scope, receive, with_headers)
 
 
+DRAINED = 16
+"""How many times the limit is read and thrown away, so that a client still sending hears the refusal."""
+
+
 class BodyLimit:
     """Reads a request's body up to `most` bytes before the application sees it; 413 beyond."""
 
@@ -55,6 +59,7 @@ class BodyLimit:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self.most:
+                await self._drain(receive, more)
                 headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
                 await send({"type": "http.response.start", "status": 413, "headers": headers})
                 await send({"type": "http.response.body", "body": TOO_LARGE})
@@ -69,3 +74,10 @@ class BodyLimit:
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.app(scope, once, send)
+
+    async def _drain(self, receive: Receive, more: bool) -> None:
+        left = DRAINED * self.most
+        while more and left > 0:
+            message = await receive()
+            left -= len(message.get("body", b""))
+            more = message["type"] == "http.request" and message.get("more_body", False)
