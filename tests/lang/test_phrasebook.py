@@ -1,11 +1,13 @@
 """Reading an English text back into its phrases, and saying them."""
 
+import time
+
 import pytest
 
 from meshwright.errors import QuestionError
 from meshwright.lang import chosen, fill, plain, speaker, translated, width_of
 from meshwright.lang.markup import page_in
-from meshwright.lang.phrasebook import Phrasebook
+from meshwright.lang.phrasebook import Phrasebook, phrasebook
 
 BOOK = Phrasebook(
     {
@@ -48,6 +50,10 @@ def test_a_sentence_that_is_not_known_stays_whole():
 def test_a_text_of_a_person_is_not_read_for_ever():
     text = "; nearest: 1 or 2, and 3 GPUs" * 400
     assert BOOK.say(text) == text
+    started = time.monotonic()
+    for unit in (", : ; GiB of ( ) % = ", "; nearest: a or b and c ", "a, b: c (d % e = f); "):
+        phrasebook("zh").say((unit * 100)[:990])
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

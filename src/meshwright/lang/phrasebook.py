@@ -24,7 +24,7 @@ PROSE = re.compile(
 SEPARATORS = (("; ", "；"), (", ", "，"), (" or ", " 或 "), (" and ", " 和 "))
 """What joins phrases to lists, with the sign that takes its place."""
 WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef\u3000-\u303f]")
-LONGEST = 4000
+LONGEST = 1000
 """Characters beyond which a text is no message."""
 
 
