@@ -78,7 +78,9 @@ def _head(best: Estimate | None) -> Iterable[str]:
         yield "<h1>No plan</h1></header>"
         return
     question, counted = best.question, count_parameters(best.question.model)
-    size = count(counted.total) + (f", {count(counted.active)} active" if question.model.is_moe else "")
+    size = count(counted.total) + (f" ({count(counted.active)} active)" if question.model.is_moe else "")
+    if counted.mtp:
+        size += f" and {count(counted.mtp)} of MTP"
     job = question.job
     yield f"<h1>{escape(_name(best))}</h1>"
     yield (
@@ -95,7 +97,8 @@ def _name(best: Estimate) -> str:
 def _searched(answer: Plans | Estimate) -> Iterable[str]:
     if not isinstance(answer, Plans):
         return
-    words = f"{answer.searched:,} layouts searched, {answer.valid:,} legal, {answer.fitting:,} fit."
+    legal = "" if answer.valid == answer.searched else f", {answer.valid:,} legal"
+    words = f"{answer.searched:,} {'' if legal else 'legal '}layouts searched{legal}, {answer.fitting:,} fit."
     if answer.ties > 1:
         words += f" {answer.ties} are tied (=): too close to tell apart."
     if not answer.plans:

@@ -33,7 +33,7 @@ def volume_picture(rows: Sequence[Traffic], width: float = WIDTH) -> Picture:
             parts.append(_cell(row, LINKS[k], size, most, left + k * column, y, column))
     bottom = TOP + ROW * len(rows) + 8
     keys, tall = legend(
-        [("c0", "darker: more bytes a GPU and step"), ("idle", "nothing")], 4, bottom, width - 8
+        [("c0", "stronger: more bytes a GPU and step"), ("idle", "nothing")], 4, bottom, width - 8
     )
     parts.append(keys)
     near, far = sum(row.near for row in rows), sum(row.far for row in rows)

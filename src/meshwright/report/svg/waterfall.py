@@ -18,6 +18,7 @@ KINDS = {
     "pp": ("communication", "pipeline messages"),
     "dp": ("communication", "data parallel"),
     "host": ("idle", "host"),
+    "offload": ("communication", "offload"),
     "bubble": ("idle", "bubble"),
     "imbalance": ("idle", "imbalance of stages"),
     "optimizer": ("once a step", "optimizer"),

@@ -70,7 +70,7 @@ export function draw(node, picture) {
 export function findingsList(findings) {
   const items = findings.map((one) => el("li", { class: one.severity },
     el("b", {}, one.severity), ` ${one.message}`,
-    one.fix ? el("span", { class: "fix" }, ` ${one.fix}`) : null,
+    one.fix ? el("span", { class: "fix" }, ` Fix: ${one.fix}`) : null,
     el("code", {}, one.rule), one.line ? el("span", { class: "soft" }, ` line ${one.line}`) : null));
   return el("ul", { class: "findings" }, ...items);
 }

@@ -139,7 +139,7 @@ function showAnswer(answer, now) {
 function numbers(answer) {
   const { memory, time, layout } = answer;
   const rows = [
-    ["Memory", `${gib(memory.peak_bytes)} GiB of ${gib(memory.usable_bytes)}`, memory.verdict],
+    ["Memory", `${gib(memory.peak_bytes)} GiB of ${gib(memory.usable_bytes)}`, memory.verdict.replaceAll("-", " ")],
     ["Step", seconds(time.step_seconds), `${seconds(time.low_seconds)} to ${seconds(time.high_seconds)}`],
     ["Throughput", `${Math.round(time.tokens_per_second_per_gpu).toLocaleString("en")} tokens/s a GPU`, `${time.model_tflops_per_gpu.toFixed(0)} model TFLOP/s, MFU ${(time.mfu * 100).toFixed(1)}%`],
     ["Data parallel", `DP ${whole(layout.dp)}, EDP ${whole(layout.edp)}`, `${whole(layout.num_microbatches)} micro-batches, recompute ${recomputeWords(answer.execution.recompute)}`],

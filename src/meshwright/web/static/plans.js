@@ -3,14 +3,16 @@
 import { $, el, fill, gib, layoutWords, recomputeWords, seconds, whole } from "./dom.js";
 import { set, state } from "./state.js";
 
+const WIDE = ["Recompute", "Tokens/s a GPU"];
 const compared = () => new Set(state.compare.split(",").filter(Boolean));
 
 export function showPlans(answer, chosen, choose) {
   const rows = answer.plans.map((plan, index) => row(plan, index + 1, chosen, choose, answer));
   const head = ["", "Layout", "Recompute", "GiB", "Step", "Tokens/s a GPU", "Compare"].map((word) =>
-    word ? el("th", { scope: "col", class: word === "Recompute" ? "wide-only" : null }, word) : el("td", {}));
+    word ? el("th", { scope: "col", class: WIDE.includes(word) ? "wide-only" : null }, word) : el("td", {}));
   fill($("ranking"), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
-  let words = `${answer.searched.toLocaleString("en")} layouts searched, ${answer.valid.toLocaleString("en")} legal, `
+  const legal = answer.valid === answer.searched ? "" : `, ${answer.valid.toLocaleString("en")} legal`;
+  let words = `${answer.searched.toLocaleString("en")} ${legal ? "" : "legal "}layouts searched${legal}, `
     + `${answer.fitting.toLocaleString("en")} fit (${answer.seconds.toFixed(2)} s).`;
   if (answer.ties > 1) words += ` ${answer.ties} are tied (=): too close to tell apart.`;
   $("searched").textContent = words;
@@ -37,7 +39,7 @@ function row(plan, place, chosen, choose, answer) {
     el("td", { class: "wide-only" }, recomputeWords(plan.execution.recompute)),
     el("td", { class: `number ${plan.memory.verdict}` }, gib(plan.memory.peak_bytes)),
     el("td", { class: "number" }, seconds(plan.time.step_seconds)),
-    el("td", { class: "number" }, Math.round(plan.time.tokens_per_second_per_gpu).toLocaleString("en")),
+    el("td", { class: "number wide-only" }, Math.round(plan.time.tokens_per_second_per_gpu).toLocaleString("en")),
     el("td", {}, box));
 }
 

@@ -9,6 +9,7 @@ import { changes, layoutQuestion, question } from "./state.js";
 export async function buildTake(answerOf) {
   const limits = await get("limits");
   fill($("target"), ...limits.targets.map((name) => el("option", {}, name)));
+  if (limits.targets.includes("megatron-bridge")) $("target").value = "megatron-bridge";
   $("copy-link").addEventListener("click", (event) => copy(location.href, event.target));
   $("save-json").addEventListener("click", () => save("plan.json", JSON.stringify(answerOf(), null, 1), "application/json"));
   $("save-report").addEventListener("click", saveReport);
