@@ -128,7 +128,8 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
             option="calibration", value=question.calibration.source, source="meshwright calibrate"
         )
         assumed = (*assumed, note)
-    return Asked(question=question, execution=execution, assumptions=(*assumed, *rolled, *flags))
+    packed = (PACKED,) if packs(options) else ()
+    return Asked(question=question, execution=execution, assumptions=(*assumed, *rolled, *packed, *flags))
 
 
 def _with_rollout(
@@ -181,6 +182,8 @@ def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
     given: dict[str, Any] = {name: _values(getattr(options, name), unnamed) for name in DEGREES}
     if fixed and options.etp is None and model.is_moe and given["ep"] == (1,):
         given["etp"] = given["tp"]
+    if packs(options):
+        given["mbs"] = (1,)
     pipeline = None
     if (
         options.pipeline_layout is not None
@@ -197,12 +200,28 @@ def axes_of(asked: Asked, options: Options, *, fixed: bool) -> Axes:
     )  # fmt: skip
 
 
+def packs(options: Options) -> bool:
+    """Whether fine-tuning is taken to pack its samples, which leaves a micro-batch of one pack."""
+    tuned = options.task in ("sft", "lora") and options.framework == "megatron-bridge"
+    return tuned and options.mbs is None and "mbs" not in options.bounds
+
+
+PACKED = Assumption(
+    option="--mbs",
+    value=1,
+    source="Megatron Bridge's fine-tuning recipes pack their samples, and a pack is a batch already (rule "
+    "offline-packing-mbs); --mbs 1,2,4 searches others",
+)
+
+
 def _free_flags(asked: Asked, options: Options) -> dict[str, tuple[object, ...]]:
     """Execution flags that the search varies: those given as a list, and those of the space nobody gave."""
     base = asked.execution
+    # older releases refuse Muon with the distributed optimizer
+    more = ("distributed_optimizer",) if asked.question.job.optimizer == "muon" else ()
     free: dict[str, tuple[object, ...]] = {
         name: tuple(dict.fromkeys((getattr(base, name), *values)))
-        for name, values in free_flags(base, options.free).items()
+        for name, values in free_flags(base, (*options.free, *more)).items()
         if name not in options.execution
     }
     return free | {name: value for name, value in options.execution.items() if _several(name, value)}
