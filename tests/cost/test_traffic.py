@@ -51,3 +51,11 @@ def test_experts_send_what_is_not_their_own() -> None:
     found = rows("mixtral-8x7b", "8xH100", ep=8, seq_length=4096, global_batch=8)
     tokens = 4096
     assert found["ep"].near == pytest.approx(4 * 32 * 2 * tokens * 4096 * 2 * 7 / 8)
+
+
+def test_groups_that_only_some_leave_their_domain_count_on_average() -> None:
+    """GB200 NVL72: of 8 expert groups of 16 on 128 GPUs only that of ranks 64 to 79 spans two racks: each of
+    its members finds 8 of its 15 peers in the other."""
+    found = rows("qwen3-235b-a22b", "128xGB200", pp=8, ep=16, global_batch=1024)
+    share = found["ep"].far / (found["ep"].far + found["ep"].near)
+    assert share == pytest.approx(8 / 15 / 8)

@@ -1,8 +1,7 @@
 """Bytes that one GPU sends in a step, by kind of group and by the link they go over.
 
 Averages over the ranks of a pipeline. Collectives are taken as rings (an all-gather or reduce-scatter of
-B bytes over n ranks sends B*(n-1)/n), so of a group with i members in one NVLink domain one hop in i
-leaves the domain; all-to-alls send to every member alike.
+B bytes over n ranks sends B*(n-1)/n) in the order of their ranks; all-to-alls send to every member alike.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from meshwright.job.spec import Execution
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.layout.ranks import RankGrid
+from meshwright.layout.table import Ints
 from meshwright.model.spec import Attention, Mla, Mlp, Model, Moe
 
 
@@ -57,15 +57,29 @@ Row = tuple[str, str, float, bool]
 
 
 def _placed(grid: RankGrid, group: str, carries: str, sent: float, everywhere: bool) -> Traffic:
-    reach = grid.reach(group)
-    size, inside = reach.size, max(reach.together_in_domain, 1)
-    if reach.domains <= 1:
-        away = 0.0
-    elif everywhere:
-        away = (size - inside) / (size - 1)
-    else:
-        away = 1.0 / inside
+    members = grid.groups[group]
+    away = _away(members, members // (grid.nvlink_domain or grid.gpus_per_node), everywhere, group == "pp")
+    size = members.shape[1]
     return Traffic(group=group, size=size, carries=carries, near=sent * (1 - away), far=sent * away)
+
+
+def _away(members: Ints, domain: Ints, everywhere: bool, chain: bool) -> float:
+    """Share of what the members of a kind of group send that leaves their NVLink domain, on average.
+
+    members, domain  [groups, size] ranks, and the domain of each
+    everywhere       to every member alike; else to the next one, around the ring (a chain has no way back)
+    """
+    size = members.shape[1]
+    if size < 2:
+        return 0.0
+    if everywhere:
+        ordered = np.sort(domain, axis=1)
+        starts = np.concatenate([np.ones((len(ordered), 1), bool), np.diff(ordered, axis=1) != 0], axis=1)
+        place = np.cumsum(starts.ravel()) - 1
+        together = np.bincount(place)[place]  # members of the same group in the same domain
+        return float(np.mean((size - together) / (size - 1)))
+    crossing = domain != np.roll(domain, -1, axis=1)
+    return float(np.mean(crossing[:, :-1] if chain else crossing))
 
 
 def _tensor(model: Model, layout: Layout, execution: Execution, tokens: float) -> Iterator[Row]:
