@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from meshwright.cluster.parse import parse_cluster
+from meshwright.cost.accounts import accounts
+from meshwright.cost.attention_memory import mixer_part
 from meshwright.cost.memory import memory
 from meshwright.cost.question import Question
 from meshwright.cost.stages import all_stages, distinct_stages
@@ -238,3 +240,43 @@ def test_lora_trains_the_adapters_alone(ask):
     assert asked.memory.terms["gradients"][0, 0] == 4 * adapters
     frozen = float(asked.memory.terms["weights"][0, 0]) - 2 * adapters
     assert frozen / GB == pytest.approx(2 * 70.55 / 8, rel=0.001)
+
+
+def test_graphs_never_give_their_memory_back(ask):
+    """Private pools: what graphed parts saved stays between steps, beside the optimizer's own needs."""
+    none, attention, full = (
+        ask("llama-3-8b", "8xH100", Layout(tp=2, sp=True), execution=Execution(cuda_graphs=scope))
+        for scope in ("none", "attn", "full")
+    )
+    kept = [accounts(one.question, one.table, one.view) for one in (none, attention, full)]
+    pools = [float(parts.pool[0, 0]) for parts in kept]
+    assert pools[0] == 0 < pools[1] < pools[2]
+    assert pools[2] == float(full.memory.terms["activations"][0, 0])
+    for one in (attention, full):
+        assert (one.memory.terms["activations"] == none.memory.terms["activations"]).all()
+        assert (one.memory.allocated >= none.memory.allocated).all()
+
+
+def test_a_graph_over_attention_shares_no_working_memory_with_eager_kernels(ask):
+    asked = [
+        ask("qwen3-30b-a3b", "8xH100", Layout(ep=8), execution=Execution(cuda_graphs=scope))
+        for scope in ("none", "moe")
+    ]
+    kept = [accounts(one.question, one.table, one.view) for one in asked]
+    apart = kept[1].resident - kept[0].resident
+    layer = find("qwen3-30b-a3b").kinds[0]
+    assert apart[0, 0] == float(mixer_part(kept[0].sizes, layer.mixer).working[0])
+
+
+def test_a_paged_stash_keeps_the_rows_that_came_and_one_layer_of_buffers(ask):
+    """Static buffers of twice the balanced share keep twice the experts' rows; a stash of 1.0 keeps one."""
+
+    def kept(**flags):
+        flags = {"dispatcher": "hybridep", "grouped_mlp_fusion": True, **flags}
+        asked = ask("qwen3-30b-a3b", "8xH100", Layout(ep=8), execution=Execution(**flags))
+        return float(asked.memory.terms["activations"][0, 0])
+
+    row = 2 * 2048 + 2 * 2 * 768 + 2 * 768
+    rows = 48 * 8 * 4096
+    assert kept(rank_capacity=2.0) - kept() == rows * row
+    assert kept(rank_capacity=2.0, paged_stash=1.0) == kept()

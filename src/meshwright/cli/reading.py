@@ -26,7 +26,8 @@ PLAIN = (
 FLAGS = (
     "dispatcher", "cuda_graphs", "distributed_optimizer", "fsdp", "optimizer_offload", "cp_comm",
     "capacity_factor", "cross_entropy_fusion", "expert_imbalance", "cpu_offload_layers",
-    "expandable_segments", "attention_backend", "cross_entropy_impl",
+    "expandable_segments", "attention_backend", "cross_entropy_impl", "rank_capacity", "paged_stash",
+    "grouped_mlp_fusion",
 )  # fmt: skip
 LISTED = ("dispatcher",)
 CHANGES = ("num_layers", "mtp_num_layers", "max_position", "vocab_size")

@@ -26,7 +26,8 @@ class Accounts:
 
     activations  kept by all micro-batches in flight
     moment       most bytes beyond `activations` at any moment of forward and backward passes
-    resident     workspaces and buffers that stay
+    resident     workspaces and buffers that stay, and what graphed parts need while they run
+    pool         of `activations`, what CUDA graphs hold from step to step
     """
 
     sizes: Sizes
@@ -36,11 +37,17 @@ class Accounts:
     activations: Floats
     moment: Floats
     resident: Floats
+    pool: Floats
 
     @property
     def floor(self) -> Floats:
-        """Allocated between steps."""
+        """Allocated whatever runs, beside activations."""
         return self.state.total + self.resident
+
+    @property
+    def between(self) -> Floats:
+        """Allocated between steps."""
+        return self.floor + self.pool
 
     @property
     def passes(self) -> Floats:
@@ -50,7 +57,7 @@ class Accounts:
     @property
     def update(self) -> Floats:
         """Allocated during the optimizer step."""
-        return self.floor + self.state.update
+        return self.between + self.state.update
 
 
 def accounts(question: Question, table: LayoutTable, view: StageView) -> Accounts:
@@ -67,7 +74,9 @@ def accounts(question: Question, table: LayoutTable, view: StageView) -> Account
         blocks=blocks,
         activations=flying.total(flying.passes, blocks.kept, keys),
         moment=_peak_moment(sizes, flying, blocks),
-        resident=resident_bytes(question, sizes, table, flying),
+        resident=resident_bytes(question, sizes, table, flying)
+        + flying.largest(flying.held > 0, blocks.graph_working, keys),
+        pool=flying.total(flying.passes, blocks.graphed, keys),
     )
 
 

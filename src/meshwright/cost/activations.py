@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.attention_memory import Part, mixer_part
-from meshwright.cost.ffn_memory import ffn_part
+from meshwright.cost.ffn_memory import ffn_part, router_part
 from meshwright.cost.sizes import BF16, BOOL, FP32, Sizes, Tokens, tokens
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Bools, Floats
@@ -30,12 +30,16 @@ class BlockMemory:
     working  most bytes beyond everything kept while the block runs backward
     logits   of `kept`, what the loss holds until its own backward pass, which comes first
     hosted   held in host memory instead
+    graphed  of `kept`, what CUDA graphs own: it stays theirs from step to step
+    graph_working  most bytes that a graphed part needs beyond that, in memory no eager kernel may use
     """
 
     kept: Floats
     working: Floats
     logits: Floats
     hosted: Floats
+    graphed: Floats
+    graph_working: Floats
 
 
 def block_memory(x: Sizes) -> BlockMemory:
@@ -44,12 +48,46 @@ def block_memory(x: Sizes) -> BlockMemory:
     parts = [_block(x, kind) for kind in kinds]
     loss = x.of_share(x.model.loss_share)
     logits = [_logits(loss) if kind.role in ("head", "mtp") else x.zeros for kind in kinds]
+    graphs = [graphed_part(x, kind, part) for kind, part in zip(kinds, parts, strict=True)]
     return BlockMemory(
+        graphed=np.stack([part.kept for part in graphs], axis=1),
+        graph_working=np.stack([part.working for part in graphs], axis=1),
         kept=np.stack([part.kept for part in parts], axis=1),
         working=np.stack([part.working for part in parts], axis=1),
         logits=np.stack(logits, axis=1),
         hosted=np.stack([x.zeros + part.hosted for part in parts], axis=1),
     )
+
+
+def graphed_part(x: Sizes, kind: BlockKind, whole: Part) -> Part:
+    """What CUDA graphs hold of a block: the saved tensors of the parts that their scope covers.
+
+    A graph's memory is its own from its capture on: saved tensors are not given back between steps, and
+    what a part needs while it runs cannot serve eager kernels, nor theirs the graph. A graph of the full
+    iteration holds everything, and only the optimizer runs beside it.
+    Left out: the executable graphs themselves. Source: torch/cuda/graphs.py (private pools);
+    megatron/core/transformer/cuda_graphs.py.
+    """
+    scope = np.array([e.cuda_graphs for e in x.keys.executions])[x.keys.execution]
+    full = scope == "full"
+    held = np.where(full, whole.kept, 0.0)
+    if (scope == "none").all() or kind.role != "layer" or kind.recomputed or kind.layer is None:
+        return Part(kept=held, working=x.zeros)
+    layer = x.model.kinds[kind.layer]
+    x = x.of_share(layer.share)
+    working = x.zeros
+    covered: list[tuple[Part, tuple[str, ...]]] = []
+    if layer.mixer is not None:
+        covered.append((mixer_part(x, layer.mixer), ("attn", "moe")))
+    if isinstance(layer.ffn, Mlp):
+        covered.append((ffn_part(x, layer.ffn), ("attn", "mlp")))
+    if isinstance(layer.ffn, Moe):
+        covered.append((router_part(x, layer.ffn), ("router", "moe")))
+    for part, scopes in covered:
+        inside = np.isin(scope, scopes)
+        held = held + np.where(inside, part.kept, 0.0)
+        working = np.maximum(working, np.where(inside, part.working, 0.0))
+    return Part(kept=np.minimum(held, whole.kept), working=working)
 
 
 def _block(x: Sizes, kind: BlockKind) -> Part:

@@ -9,13 +9,16 @@ import numpy as np
 from meshwright.cost.keys import Keys
 from meshwright.cost.launch import launch_seconds, waiting
 from meshwright.cost.machine import Machine, Operation
+from meshwright.cost.offload import exposed_seconds, host_bandwidth, hosted_bytes
 from meshwright.cost.operations import operations
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Bools, Floats
 
-BLOCK_TERMS = ("gemm", "attention", "memory_bound", "recompute", "tp", "cp", "ep", "host")
+BLOCK_TERMS = ("gemm", "attention", "memory_bound", "recompute", "tp", "cp", "ep", "host", "offload")
 COMPUTE = tuple(BLOCK_TERMS.index(term) for term in ("gemm", "attention", "memory_bound", "recompute"))
-_RECOMPUTE, _EP, _HOST = (BLOCK_TERMS.index(term) for term in ("recompute", "ep", "host"))
+_RECOMPUTE, _EP, _HOST, _OFFLOAD = (
+    BLOCK_TERMS.index(term) for term in ("recompute", "ep", "host", "offload")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,12 @@ def block_costs(x: Machine, held: Bools | None = None) -> BlockCosts:
         if not parts:
             parts = known[kind.role, kind.layer] = tuple(operations(x, kind))
         forward[:, column], backward[:, column], hidden[:, column] = _block(x, kind, parts)
+    hosted = hosted_bytes(x)
+    if hosted is not None:
+        bandwidth = host_bandwidth(x.question.cluster.gpu)
+        for side in (forward, backward):
+            compute = side[:, :, COMPUTE].sum(axis=2)
+            side[:, :, _OFFLOAD] = exposed_seconds(hosted, compute, bandwidth) * (compute > 0)
     return BlockCosts(forward=forward, backward=backward, hidden=hidden)
 
 

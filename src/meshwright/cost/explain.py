@@ -20,7 +20,7 @@ GROUPS = {
     "recompute": ("recompute",),
     "communication": ("tp", "cp", "ep", "pp", "dp"),
     "pipeline": ("bubble", "imbalance"),
-    "host": ("host",),
+    "host": ("host", "offload"),
     "rest": ("optimizer", "fixed"),
 }
 """Terms of a step, gathered."""
@@ -105,6 +105,7 @@ LIMITS = {
     "cp": "no exposed context-parallel traffic",
     "dp": "no exposed gradient and weight traffic",
     "host": "no waiting for kernel launches",
+    "offload": "no exposed offload of activations",
     "memory_bound": "all elementwise kernels fused away",
     "recompute": "nothing recomputed (more memory)",
 }

@@ -53,8 +53,26 @@ def mlp_part(x: Sizes, ffn: float, *, gated: bool) -> Part:
 
 
 def routed_tokens(x: Sizes, moe: Moe) -> Floats:
-    """Rows that a rank's experts work on: each token top_k times, shared evenly times the imbalance. [Q]"""
-    return moe.top_k * x.sharded * x.keys.expert_load() * x.keys.etp
+    """Rows that a rank's experts keep: each token top_k times, shared evenly times the imbalance. [Q]
+
+    Static buffers (a rank capacity) are kept whole; a paged stash packs the rows that came into pages.
+    """
+    return moe.top_k * x.sharded * _load(x) * x.keys.etp
+
+
+def _load(x: Sizes) -> Floats:
+    capacity, stash = (x.keys.number(lambda e, name=name: getattr(e, name) or 0.0) for name in _BUFFERS)  # type: ignore[misc]
+    load = np.where(capacity > 0, capacity, x.keys.expert_load())
+    return np.asarray(np.where(stash > 0, stash, load))
+
+
+_BUFFERS = ("rank_capacity", "paged_stash")
+
+
+def _unpacked(x: Sizes, kept: Floats) -> Floats:
+    """What a layer's experts hold beyond their pages while they run: buffers for the whole capacity. [Q]"""
+    capacity = x.keys.number(lambda e: e.rank_capacity or 0.0 if e.paged_stash else 0.0)
+    return np.where(capacity > 0, kept * np.maximum(capacity / _load(x), 1.0), 0.0)
 
 
 def _router(moe: Moe) -> float:
@@ -64,6 +82,11 @@ def _router(moe: Moe) -> float:
     """
     scores = 3 * FP32 + BOOL if moe.expert_bias else FP32 + 2 * BOOL
     return scores * moe.experts + (2 * FP32 + 3 * FP32) * moe.top_k
+
+
+def router_part(x: Sizes, moe: Moe) -> Part:
+    """Scores and routing map of a rank's tokens, as CUDA graphs over the router hold them."""
+    return Part(kept=_router(moe) * x.sharded, working=x.zeros)
 
 
 def _clamped(moe: Moe, half: Floats, apart: Bools) -> Floats:
@@ -99,7 +122,7 @@ def _moe(x: Sizes, moe: Moe) -> Part:
     exchange = incoming + 2 * grad_rows
     second = incoming + grad_rows + grad_after + again
     activation = incoming + grad_after + before - np.where(act, 0.0, after)
-    working = np.maximum(np.maximum(exchange, second), activation)
+    working = np.maximum(np.maximum(exchange, second), activation) + _unpacked(x, permuted + experts)
     part = Part(kept=permuted + experts + router + shared.kept + parallel.kept + latent, working=working)
     offloaded = part.offload(permuted, x.keys.offloads("expert_fc1"))
     return offloaded.offload(before, x.keys.offloads("moe_act"))

@@ -40,8 +40,8 @@ def peaks(question: Question, table: LayoutTable, view: StageView) -> Peaks:
     return Peaks(
         first=np.maximum(without, parts.update),
         steady=np.maximum(parts.passes, parts.update),
-        evaluation=parts.floor + parts.state.unsharded + forward_bytes(parts),
-        save=parts.floor + _gathered_weights(question, table, parts),
+        evaluation=parts.between + parts.state.unsharded + forward_bytes(parts),
+        save=parts.between + _gathered_weights(question, table, parts),
     )
 
 

@@ -74,12 +74,13 @@ def residency(
     engine = rollout.memory_share * usable
     asleep = load_json("meshwright.cost", "memory.json")["engine_asleep_bytes"]["value"]
     beside = np.zeros_like(state.weights) + (asleep if rollout.sleeps else engine) * rollout.colocated
-    outside = outside_bytes(question, parts.sizes, table) + parts.resident
+    outside = outside_bytes(question, parts.sizes, table) + parts.resident + parts.pool
     reference = 2.0 * state.parameters * rollout.reference
     waiting = reference * (not rollout.offloads_reference)
     resting = outside + waiting + state.total - offloaded_bytes(parts, rollout)
     forward = outside + state.total + state.unsharded + reference + forward_bytes(parts)
-    training = outside + waiting + np.maximum(parts.passes, parts.update) - parts.resident + fragmentation
+    alone = np.maximum(parts.passes, parts.update) - parts.resident - parts.pool
+    training = outside + waiting + alone + fragmentation
     sync = resting + np.where(rollout.offloads_weights, state.weights, 0.0) + 2 * rollout.sync_bucket
     return RlMemory(
         phases={

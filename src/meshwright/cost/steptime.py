@@ -32,7 +32,7 @@ from meshwright.layout.table import Floats, LayoutTable
 
 TERMS = (
     "gemm", "attention", "memory_bound", "recompute", "tp", "cp", "ep", "pp", "dp",
-    "host", "bubble", "imbalance", "optimizer", "fixed",
+    "host", "offload", "bubble", "imbalance", "optimizer", "fixed",
 )  # fmt: skip
 
 

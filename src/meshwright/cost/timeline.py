@@ -58,10 +58,12 @@ def timeline(
         raise QuestionError(f"stage {stage} does not exist; the layout has stages 0 to {int(one.pp[0]) - 1}")
     parts = accounts(question, one, view)
     counts = view.counts[int(one.split[0]), stage].astype(float)  # [C, K]
+    # what graphs hold is never given back
     kept, working = _chunk_bytes(
-        parts.flying.kinds, counts, parts.blocks.kept[0], parts.blocks.working[0], parts.blocks.logits[0]
-    )
-    floor = float(parts.floor[0, stage] + parts.state.unsharded[0, stage])
+        parts.flying.kinds, counts, parts.blocks.kept[0] - parts.blocks.graphed[0], parts.blocks.working[0],
+        parts.blocks.logits[0],
+    )  # fmt: skip
+    floor = float(parts.between[0, stage] + parts.state.unsharded[0, stage])
     passes = list(schedule(one, stage))
     if len(passes) > MOST_PASSES:
         raise QuestionError(f"a step has {len(passes):,} passes; the timeline shows at most {MOST_PASSES:,}")
@@ -77,7 +79,7 @@ def timeline(
         phase=tuple(phase for *_, phase in passes),
         held=held,
         peak=peak,
-        floor=float(parts.floor[0, stage]),
+        floor=float(parts.between[0, stage]),
         update=float(parts.update[0, stage]),
     )
 

@@ -164,7 +164,17 @@ def execution_from(options: Mapping[str, Any]) -> Execution:
         fsdp_sharding=sharding,
         offload_modules=_words(options.get("offload_modules")),
         cpu_offload_layers=_count(options, "cpu_offloading_num_layers"),
+        rank_capacity=_share(options, "moe_expert_rank_capacity_factor"),
+        paged_stash=_share(options, "moe_paged_stash_buffer_size_factor_cuda")
+        if options.get("moe_paged_stash") is True
+        else None,
     )
+
+
+def _share(options: Mapping[str, Any], name: str) -> float | None:
+    """A factor above 0, or None."""
+    value = options.get(name)
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
 def _group(options: Mapping[str, Any]) -> int | None:

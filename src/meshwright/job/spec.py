@@ -196,6 +196,10 @@ class Execution:
     """Tokens an expert accepts, as a multiple of the balanced share; None drops nothing."""
     expert_imbalance: float = 1.0
     """Tokens of the fullest expert-parallel rank, as a multiple of the balanced share."""
+    rank_capacity: float | None = None
+    """Tokens for which an expert rank has buffers, as a multiple of the balanced share (static shapes)."""
+    paged_stash: float | None = None
+    """Pages in which the experts' saved tensors are packed, as a multiple of the balanced share of tokens."""
     grouped_gemm: bool = True
     """The experts of a rank run as grouped GEMMs (`--moe-grouped-gemm`), not one after another."""
     transformer_impl: TransformerImpl = "transformer-engine"
@@ -246,6 +250,11 @@ class Execution:
             one_of("offload module", module, OFFLOAD_MODULES)
         positive("the number of distributed-optimizer instances", self.optimizer_instances)
         fraction("the offloaded fraction of the optimizer", self.optimizer_offload)
+        for what, factor in (("rank capacity", self.rank_capacity), ("paged stash", self.paged_stash)):
+            if factor is not None and not 0.0 < factor <= LARGEST:
+                raise QuestionError(
+                    f"the {what} is {factor}; it is a multiple of the balanced share, above 0"
+                )
         if not 1.0 <= self.expert_imbalance <= LARGEST:
             raise QuestionError(
                 f"the expert imbalance is {self.expert_imbalance}; the fullest rank gets at least 1.0 times "

@@ -49,6 +49,7 @@ PARTS = {
     "bubble": "pipeline bubble",
     "imbalance": "unequal pipeline stages",
     "host": "waiting for kernel launches",
+    "offload": "exposed offload of activations to host memory",
     "optimizer": "optimizer step",
     "fixed": "fixed work and waiting for the slowest rank",
 }

@@ -25,6 +25,7 @@ WORDS = {
     "imbalance": "unequal pipeline stages",
     "host": "kernel launches on the host",
     "memory_bound": "memory-bound kernels",
+    "offload": "activations on their way to host memory and back",
 }
 MORE_WORDS = WORDS | {
     "gemm": "matrix products",

@@ -146,10 +146,14 @@ def _flag_changes(question: Question, setting: Setting) -> Iterator[Change]:
     def with_flags(**new: object) -> Setting:
         return replace(setting, execution=replace(flags, **new))  # type: ignore[arg-type]
 
-    for recompute, words in _recomputes(question, flags.recompute):
+    layers = question.model.num_layers // (setting.layout.pp * setting.layout.vpp)
+    for recompute, words in _recomputes(question, flags.recompute, layers):
         options: dict[str, str] = {"--recompute": recompute.granularity}
         if recompute.modules:
             options["--recompute-modules"] = ",".join(recompute.modules)
+        if recompute.method == "block":
+            options["--recompute-method"] = "block"
+            options["--recompute-num-layers"] = str(recompute.num_layers)
         yield options, words, False, with_flags(recompute=recompute)
     if not flags.cross_entropy_fusion or flags.cross_entropy_impl != "te":
         changed = with_flags(cross_entropy_fusion=True, cross_entropy_impl="te")
@@ -188,6 +192,14 @@ def _flag_changes(question: Question, setting: Setting) -> Iterator[Change]:
         )
     if not flags.expandable_segments:
         yield {"--expandable-segments": ""}, "less fragmentation", False, with_flags(expandable_segments=True)
+    if flags.cuda_graphs != "none":
+        changed = with_flags(cuda_graphs="none")
+        yield {"--cuda-graphs": "none"}, "nothing is kept in the memory of graphs", False, changed
+    if not flags.cpu_offload_layers and flags.recompute.granularity == "none":
+        half = max(question.model.num_layers // 2, 1)
+        changed = with_flags(cpu_offload_layers=half)
+        words = "activations of half the layers go to host memory"
+        yield {"--cpu-offload-layers": f"{half}"}, words, False, changed
     if question.model.is_moe and not flags.offload_modules:
         changed = with_flags(offload_modules=("expert_fc1", "moe_act"))
         yield (
@@ -198,8 +210,8 @@ def _flag_changes(question: Question, setting: Setting) -> Iterator[Change]:
         )
 
 
-def _recomputes(question: Question, now: Recompute) -> Iterator[tuple[Recompute, str]]:
-    """Heavier recompute sets than the present one."""
+def _recomputes(question: Question, now: Recompute, layers: int) -> Iterator[tuple[Recompute, str]]:
+    """Heavier recompute sets than the present one; `layers` are those of a model chunk."""
     if now.granularity == "full":
         return
     light = ("layernorm", "moe_act") if question.model.is_moe else ("layernorm",)
@@ -209,6 +221,9 @@ def _recomputes(question: Question, now: Recompute) -> Iterator[tuple[Recompute,
         if set(added) > set(now.modules):
             words = f"{' and '.join(modules)} are computed again in the backward pass"
             yield Recompute(granularity="selective", modules=added), words
+    for part in sorted({layers // 4, layers // 2} - {0}):
+        words = f"of {part} of the {layers} layers of a chunk only the input is kept"
+        yield Recompute(granularity="full", method="block", num_layers=part), words
     yield Recompute(granularity="full", num_layers=1), "only the input of each layer is kept"
 
 

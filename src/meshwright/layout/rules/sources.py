@@ -282,6 +282,13 @@ def _rarer_options(execution: Execution) -> dict[str, Any]:
     if execution.offload_modules:
         options["fine_grained_activation_offloading"] = True
         options["offload_modules"] = list(execution.offload_modules)
+    if execution.rank_capacity is not None:
+        options["moe_expert_rank_capacity_factor"] = execution.rank_capacity
+    if execution.paged_stash is not None:
+        options |= {
+            "moe_paged_stash": True,
+            "moe_paged_stash_buffer_size_factor_cuda": execution.paged_stash,
+        }
     if execution.cpu_offload_layers:
         options |= {"cpu_offloading": True, "cpu_offloading_num_layers": execution.cpu_offload_layers}
     if execution.grouped_mlp_fusion:
