@@ -14,7 +14,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not engine and not browser and not slurm"
+	$(BIN)/python -m pytest -m "not engine and not browser and not slurm and not site and not package"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

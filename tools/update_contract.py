@@ -42,12 +42,18 @@ QUESTIONS: Mapping[str, Sequence[str]] = {
         "plan llama3-8b --gpus 16xH100 --why-not tp=3",
     ),
     "fit": ("fit llama3-8b --gpu H100 --top 1",),
+    "fit-most": (
+        "fit llama3-8b --gpus 8xH100 --longest-sequence",
+        "fit llama3-8b --gpus 8xH100 --tp 2 --largest-micro-batch",
+    ),
     "estimate": (
         "estimate llama3-8b --gpus 16xH100 --tp 2 --pp 2 --vpp 2",
         "estimate qwen3-30b-a3b --gpus 16xH100 --ep 8",
         "estimate llama3-8b --gpus 8xH100 --tp 3",
         "estimate llama3-70b --gpus 8xH100",
+        "estimate llama3-8b --gpus 16xH100 --tp 4 --memory --explain",
     ),
+    "oom": ("oom oom.log", "oom oom.log llama3-70b --gpus 64xH100 --tp 4 --pp 4"),
     "check": ("check old.sh --gpus 16xH100", "check new.sh --gpus 8xH100"),
     "check-resume-from": ("check new.sh --resume-from old.sh",),
     "compare": ("compare old.sh new.sh",),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("contract")
 HINT = "a change of major version, or a mistake; see docs/versioning.md, then python tools/update_contract.py"
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -18,6 +19,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+
+
+def built(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that reads the built site; all of them run in one process, which builds it once."""
+    return pytest.mark.site(pytest.mark.xdist_group("site")(test))
 
 
 @cache
@@ -70,11 +76,13 @@ def read(site: Path) -> dict[Path, Page]:
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
+@built
 def test_every_page_that_people_write_is_in_the_site(read: dict[Path, Page], site: Path) -> None:
     made = {path.relative_to(site).with_suffix(".md") for path in read}
     assert {path.relative_to(DOCS) for path in DOCS.rglob("*.md")} <= made
 
 
+@built
 def test_every_link_and_anchor_leads_somewhere(read: dict[Path, Page]) -> None:
     broken = []
     for path, page in read.items():
@@ -92,6 +100,7 @@ def test_every_link_and_anchor_leads_somewhere(read: dict[Path, Page]) -> None:
     assert not broken
 
 
+@built
 def test_a_reader_without_a_network_misses_nothing(read: dict[Path, Page], site: Path) -> None:
     away = {one for page in read.values() for one in page.loaded if urlparse(one).netloc}
     assert not away
@@ -102,7 +111,7 @@ def test_a_reader_without_a_network_misses_nothing(read: dict[Path, Page], site:
         assert not fetched, path.name
 
 
-def test_pages_are_in_the_navigation_or_are_rules(site: Path) -> None:
+def test_pages_are_in_the_navigation_or_are_rules() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     hidden = {page for page in pages if page.startswith(("rules/", "decisions/", "zh/"))}

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.package, pytest.mark.xdist_group("package")]
 PACKAGE = ROOT / "src" / "meshwright"
 NEEDED = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 
