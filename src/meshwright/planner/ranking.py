@@ -61,15 +61,21 @@ def rank(
         (step[rows] / best - 1) / form["value"]
         + form["part"] * parts
         + form["practice"] * from_practice(near, practice)
-        + form["full"] * (peak[rows] > form["tight"] * usable)
+        + form["full"] * _fullness(peak[rows] / usable, form["tight"])
     )
     order = np.lexsort((step, mark, ~tied, over))
     return order, int(tied.sum())
 
 
+def _fullness(share: Floats, tight: float) -> Floats:
+    """0 where the card has room, from a half (at `tight` of it) to 1 (nothing left). [N]"""
+    return np.where(share > tight, np.clip(0.5 + 0.5 * (share - tight) / (1 - tight), 0.5, 1.0), 0.0)
+
+
 def _moving_parts(table: LayoutTable) -> Floats:
-    """Axes in use, and recompute, sharding, offload and uneven stages. [N]"""
+    """Axes in use, recompute, sharding, offload, uneven stages, micro-batches nobody uses. [N]"""
     parts = sum((axis > 1).astype(float) for axis in (table.tp, table.pp, table.vpp, table.cp, table.etp))
+    parts = parts + (table.mbs & (table.mbs - 1) != 0)
     flags = [
         float(e.recompute.granularity != "none") + float(e.fsdp) + float(e.optimizer_offload > 0)
         for e in table.executions
