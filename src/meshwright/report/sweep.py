@@ -6,9 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from meshwright.planner.answer import Estimate
 from meshwright.planner.economics import Economics
 from meshwright.planner.place import Place
 from meshwright.planner.sweep import Point, Sweep
+from meshwright.report.terminal import layout_words
 from meshwright.report.text import gib, seconds
 
 
@@ -107,7 +109,24 @@ def place_screen(answer: Place) -> RenderableType:
     if answer.slower is not None:
         head += f": {answer.slower:.1%} slower than the best"
     lines = [Text(head, style="bold")]
+    lines += [
+        Text(f"  {who}: {_whole(one)}") for who, one in (("it", answer.estimate), ("the best", best)) if one
+    ]
     if best is not None and best.time is not None:
         shown = [(term, more) for term, more in answer.terms if abs(more) > 0.002 * best.time.step_seconds]
         lines += [Text(f"  {term}: {'+' if more > 0 else '-'}{seconds(abs(more))}") for term, more in shown]
-    return Group(*lines)
+    words = (
+        "\nEvery layout that fits is counted here, however slow; `plan` counts those it priced, which leaves "
+        "out what is proven to be far behind."
+    )
+    return Group(*lines, Text(words, style="dim"))
+
+
+def _whole(one: Estimate) -> str:
+    """A layout with its recompute, memory and step time on one line."""
+    words = layout_words(one.layout) + (" FSDP" if one.execution.fsdp else "")
+    if one.execution.recompute.granularity != "none":
+        words += f", recompute {one.execution.recompute}"
+    if one.memory is None or one.time is None:
+        return words
+    return f"{words}: {gib(one.memory.peak_bytes)} GiB, {seconds(one.time.step_seconds)}"
