@@ -233,10 +233,11 @@ def _rows(paths: Mapping[str, Sequence[str]], words: Mapping[str, str]) -> Itera
     for path, kinds in paths.items():
         if path == "(answer)" or any(path.startswith((f"{one}.", f"{one}[")) for one in hidden):
             continue
-        if path.endswith("[]") and path not in hidden and kinds in (["object"], ["array"]):
+        if path.endswith("[]") and path not in hidden:
             continue
         told = "an answer of `estimate`" if path in hidden else _meaning(path, words)
-        shown = ", ".join(kinds)
+        of = "".join(f" of {kind}" for kind in paths.get(f"{path}[]", []) if kind not in ("object", "array"))
+        shown = ", ".join(kinds).replace("array", f"array{of}")
         yield f"| `{path}` | {shown} | {told} |"
 
 
