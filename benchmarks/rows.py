@@ -100,11 +100,17 @@ def read_run(row: Row, settings: Row) -> Run:
     if not measured:
         raise QuestionError("no step time")
     question = replace(read.question, cluster=_as_built(read.question.cluster, row))
+    execution = read.execution
+    if row["framework"].startswith("llm-foundry"):
+        factors = dict(question.calibration.factors)
+        factors["attention"] = factors.get("attention", 1.0) * TRITON
+        question = replace(question, calibration=replace(question.calibration, factors=factors))
+        execution = replace(execution, attention_backend="flash")
     read.layout.check_world(question.cluster.world)
     read.layout.num_microbatches(question.cluster.world, question.job.global_batch)
     return Run(
         id=row["id"], row=row, settings=settings, question=question, layout=read.layout,
-        execution=read.execution, pipeline=read.pipeline, measured=float(measured),
+        execution=execution, pipeline=read.pipeline, measured=float(measured),
         known=row.get("settings_match") in ("exact", "partial"),
     )  # fmt: skip
 
@@ -167,6 +173,10 @@ def model_of(row: Row) -> Model:
     layers = int(depth[1]) if depth else int(row.get("layers") or 0)
     return replace(model, pattern=model.pattern[:layers]) if layers else model
 
+
+TRITON = 1.8
+"""Attention of llm-foundry in 2023: FlashAttention in Triton, 1.3 to 2.5 times slower than FlashAttention-2
+(Dao 2023, arXiv 2307.08691, section 4.1); the geometric mean of the two."""
 
 SC21_HEADS = {
     2304: 24,

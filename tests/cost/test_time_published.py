@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.cost.asking_time import seconds
+from tests.cost.asking_time import seconds, times
 
 from meshwright.job.spec import Execution, Recompute
 from meshwright.layout.layout import Layout
@@ -93,3 +93,40 @@ def test_tensor_parallel_degrees_of_a_cut_70b_on_one_b200_node():
         assert found[tp] == pytest.approx(step, rel=0.12), tp
         assert batch * tp == 256
     assert np.diff([found[tp] * tp for tp in (2, 4, 8)]).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "length", "published"),
+    [
+        ((24, 2048, 16), 2048, 196),
+        ((24, 2048, 16), 8192, 220),
+        ((32, 2560, 32), 2048, 205),
+        ((32, 2560, 32), 8192, 225),
+    ],
+)
+def test_gpt_on_8_a100_with_flash_attention_2(sizes, length, published):
+    """TFLOP/s a GPU of GPT-3 1.3B and 2.7B, attention counted in full. Source: Dao 2023, arXiv 2307.08691,
+    table 1 (8 x A100 80GB)."""
+    from meshwright.model.spec import Attention, Layer, Mlp, Model
+
+    layers, hidden, heads = sizes
+    attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, qkv_bias=True, out_bias=True)
+    layer = Layer(mixer=attention, ffn=Mlp(ffn=4 * hidden, gated=False, bias=True))
+    model = Model(
+        name="gpt", family="gpt", hidden=hidden, kinds=(layer,), pattern=(0,) * layers, vocab_size=50304,
+        tied=True, normalization="layer", learned_positions=length,
+    )  # fmt: skip
+    batch, mbs = 2**20 // length, 16384 // length
+    step = seconds(model, "8xA100-80GB", Layout(mbs=mbs), seq=length, batch=batch)
+    counted = 6 * (12 * layers * hidden**2 + 50304 * hidden) + 12 * layers * hidden * length
+    assert batch * length * counted / step / 8 / 1e12 == pytest.approx(published, rel=0.06)
+
+
+def test_flash_attention_2_is_slower_on_hopper_than_the_fused_kernels():
+    """1.5 to 2.0 times forward, 1.5 to 1.75 backward. Source: Shah et al. 2024, arXiv 2407.08608."""
+    long = {"seq": 32768, "batch": 64}
+    fused, flash = (
+        times("llama-3-8b", "8xH100", Layout(tp=8, sp=True), execution=flags, **long).terms["attention"][0]
+        for flags in (Execution(), Execution(attention_backend="flash"))
+    )
+    assert 1.5 < flash / fused < 1.85

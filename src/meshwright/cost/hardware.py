@@ -221,7 +221,7 @@ def constants(raw: Mapping[str, Any], gpu: Gpu, sm: int) -> dict[str, Any]:
         "sm": sm, "hbm": gpu.hbm, "peak": {**relative["peak"], **gpu.peak}, "sustained": True,
         "nvlink": gpu.nvlink if raw["collectives"] else relative["nvlink"],  # whose curves these are
         "gemm": {"bf16": fitted},
-        "attention": _attention_rates(raw["attention"]),
+        "attention": _attention_rates(raw["attention"], gpu.peak["bf16"]),
         "collectives": _collective_curves(raw["collectives"]),
         "memory_bound": _bandwidth_share(raw["elementwise"], gpu),
         "source": f"measured on {raw['device']} with torch {raw['torch']}",
@@ -229,13 +229,15 @@ def constants(raw: Mapping[str, Any], gpu: Gpu, sm: int) -> dict[str, Any]:
     return completed(row, relative, gpu.peak["bf16"] / relative["peak"]["bf16"])
 
 
-def _attention_rates(rows: list[dict[str, float]]) -> dict[str, Any]:
+def _attention_rates(rows: list[dict[str, float]], peak: float) -> dict[str, Any]:
+    """Forms by head dimension; no kernel is believed to be faster than the peak [FLOP/s]."""
     found: dict[str, Any] = {}
     for dim in sorted({int(row["head_dim"]) for row in rows}):
         own = [row for row in rows if row["head_dim"] == dim]
         length = np.array([row["length"] for row in own], dtype=float)
         flops = np.array([2.0 * r["batch"] * r["heads"] * dim * r["length"] ** 2 for r in own])
-        found[str(dim)] = fit_attention(length, flops / np.array([row["forward"] for row in own]))
+        fitted = fit_attention(length, flops / np.array([row["forward"] for row in own]))
+        found[str(dim)] = {**fitted, "rate": min(fitted["rate"], peak)}
     return found
 
 

@@ -95,13 +95,25 @@ class Kernels:
         scale = self.gpu.peak["bf16"] / self.measured["peak"]["bf16"]
         if mla and self.measured["mla"].get("median_error", 1.0) < POOR_FIT:
             return np.asarray(self._rate(self.measured["mla"], length) * scale)
-        known = {int(size): form for size, form in self.measured["attention"].items()}
+        known = {int(size): form for size, form in self._attention().items()}
         usual = known[128]["rate"]
         tuned = sorted(
             size for size, form in known.items() if form["rate"] > SLOW_KERNEL * usual or size == 64
         )
         rates = np.stack([self._rate(known[size], length) for size in tuned])  # [dims, Q]
         return np.asarray(_between(float(head_dim), tuned, rates) * scale)
+
+    def _attention(self) -> Mapping[str, Any]:
+        """Forms of fused attention by head dimension: published ones where the tables hold slower kernels."""
+        published = self.table["attention"]["published"].get(self.relative, {})
+        if self.sustained or not published:  # measured on this very GPU
+            return dict(self.measured["attention"])
+        return {**self.measured["attention"], **published}
+
+    def flash2_share(self) -> tuple[float, float]:
+        """Rates of FlashAttention-2 over those of the fused kernels, forward and backward."""
+        form = self.table["attention"]["flash2"].get(self.gpu.architecture)
+        return (form["forward"], form["backward"]) if form else (1.0, 1.0)
 
     @staticmethod
     def _rate(form: Any, length: Floats) -> Floats:

@@ -87,6 +87,12 @@ def _core(
     rate = x.kernels.attention_rate(qk_dim, length, mla=mla)
     forward = flops / rate * x.factor("attention")
     backward = flops * form["backward_flops"] / (rate * x.kernels.backward_rate()) * x.factor("attention")
+    flash = x.keys.flag(lambda e: e.attention_backend == "flash")
+    shares = x.kernels.flash2_share()
+    forward, backward = (
+        np.where(flash, seconds / share, seconds)
+        for seconds, share in zip((forward, backward), shares, strict=True)
+    )
     forward, backward = _unfused(x, heads, dims, seq, forward, backward)
     yield Operation(term="attention", forward=forward, backward=backward, modules=("core_attn",))
     if (x.keys.cp > 1).any():
