@@ -78,6 +78,10 @@ def load() -> Any:
         from megatron.training.arguments import core_transformer_config_from_args as config
     except ImportError:
         from megatron.training.argument_utils import core_transformer_config_from_args as config
+    from megatron.core.models.common.embeddings import rope_utils
+
+    if getattr(rope_utils, "fused_apply_rotary_pos_emb", None) is None:
+        rope_utils.fused_apply_rotary_pos_emb = lambda x, *_, **__: x
     return parse_args, validate_args, config
 
 
@@ -86,6 +90,14 @@ def judge(functions: Any, question: dict[str, Any]) -> str:
     os.environ.update(WORLD_SIZE=str(question["world"]), RANK="0", LOCAL_RANK="0")
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.update(question["env"])
+    if "capability" in question:
+        import torch
+
+        major, minor = question["capability"]
+        properties = torch.cuda.get_device_properties(0)
+        properties.major, properties.minor = major, minor
+        torch.cuda.get_device_capability = lambda *_: (major, minor)
+        torch.cuda.get_device_properties = lambda *_, **__: properties
     sys.argv = ["pretrain_gpt.py", *question["words"]]
     out = io.StringIO()
     try:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +12,6 @@ from hypothesis import strategies as st
 from meshwright.cluster.parse import parse_cluster
 from meshwright.frameworks.architecture import execution_from, job_from, layout_from
 from meshwright.frameworks.check import check_reading
-from meshwright.frameworks.megatron_lm import words_of
 from meshwright.frameworks.plan import Plan, plan_of
 from meshwright.frameworks.read import read_text
 from meshwright.frameworks.reading import Reading
@@ -149,45 +145,3 @@ def test_a_written_plan_checks_ok() -> None:
         for _, reading in read_back(framework, write(framework, plan(question))):
             result = check_reading(reading)
             assert [f for f in result.findings if f.severity == "error"] == []
-
-
-JUDGE = """
-import json, os, sys
-import torch
-torch.cuda.get_device_capability = lambda *a: (9, 0)
-torch.cuda.get_device_properties = lambda *a: type("P", (), dict(major=9, minor=0, total_memory=85e9))()
-try:
-    from megatron.training.arguments import parse_args, validate_args
-except ImportError as error:
-    print("SKIP", error)
-    sys.exit()
-for line in sys.stdin:
-    asked = json.loads(line)
-    sys.argv = ["pretrain_gpt.py", *asked["words"]]
-    os.environ |= {"WORLD_SIZE": str(asked["world"]), "RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    arguments = parse_args()
-    validate_args(arguments, {})
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size")
-    print("JUDGED", json.dumps([getattr(arguments, name) for name in names]))
-"""
-
-
-@pytest.mark.engine
-def test_megatron_lm_accepts_what_is_written() -> None:
-    """The package's own parser and validator (megatron-core 0.17 and later carries them)."""
-    layouts = [
-        ("llama3-70b", Layout(tp=4, pp=4, vpp=5, cp=2, sp=True), Recompute(granularity="full", num_layers=1)),
-        ("qwen3-30b-a3b", Layout(tp=2, pp=2, vpp=2, ep=8, sp=True), Recompute()),
-        ("llama3-8b", Layout(tp=2, sp=True), Recompute(granularity="selective", modules=("core_attn",))),
-    ]
-    lines = []
-    for name, layout, recompute in layouts:
-        question = (name, Job(seq_length=8192, global_batch=512), layout, Execution(recompute=recompute))
-        lines.append(json.dumps({"words": words_of(plan(question).runnable()), "world": 256}))
-    done = subprocess.run(
-        [sys.executable, "-c", JUDGE], input="\n".join(lines), capture_output=True, text=True, timeout=300
-    )
-    if "SKIP" in done.stdout or "No module named 'torch'" in done.stderr:
-        pytest.skip("the installed megatron-core has no megatron.training")
-    judged = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("JUDGED")]
-    assert judged == [[layout.tp, layout.pp, layout.dp(256)] for _, layout, _ in layouts], done.stderr[-2000:]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
+from meshwright.facts import load_json
 from meshwright.frameworks import bridge_performance, python_config, scripts
 from meshwright.frameworks.commands import Command, value_of
 from meshwright.frameworks.documents import Flat, yaml_documents
@@ -131,14 +133,19 @@ def read_python(text: str, file: str, environment: Mapping[str, str] | None = No
 def files(plan: Plan) -> dict[str, str]:
     """`train.sh` with overrides, `overrides.yaml` and `recipe.py`: the same plan three times."""
     known = plan.recipe or recipe_of_model(plan.model, plan.gpu)
-    name = known or VANILLA
+    latent = plan.architecture.get("multi_latent_attention") is True
+    name = known or (VANILLA_LATENT if latent else VANILLA)
     options = {**_undone(name, plan), **(plan.options if known else plan.everything)}
+    if not known and latent:
+        options = {"num_moe_experts": None, "mtp_num_layers": None, **options}
     said = _said(options)
-    flat = write_paths("megatron-bridge", said)
+    flat = {_place(name, path): value for path, value in write_paths("megatron-bridge", said).items()}
     plan = plan.noting(unsaid("megatron-bridge", said))
     flat["mixed_precision"] = mixed_precision(plan.options)
     if "seq_length" in plan.options:
         flat["dataset.seq_length"] = plan.options["seq_length"]
+    if plan.options.get("cuda_graph_impl") == "full_iteration":
+        flat["rerun_state_machine.check_for_nan_in_loss"] = False  # config.py, ConfigContainer.validate
     head = f"{scripts.torchrun(plan)} scripts/training/run_recipe.py"
     lines = [["--recipe", name], *([f"{path}={spelled(value)}"] for path, value in flat.items())]
     return {
@@ -146,6 +153,19 @@ def files(plan: Plan) -> dict[str, str]:
         "overrides.yaml": yaml_text(nested(flat), plan.heading),
         "recipe.py": python_config.write(flat, plan.heading, name),
     }
+
+
+@cache
+def _with_comm_overlap() -> frozenset[str]:
+    return frozenset(load_json("meshwright.frameworks", "bridge_recipes.json")["comm_overlap"])
+
+
+def _place(name: str, path: str) -> str:
+    """Where a recipe takes an overlap: in its comm_overlap, or in the model where it has none."""
+    group, _, last = path.partition(".")
+    found = recipe(name)
+    held = found is not None and found.recipe in _with_comm_overlap()
+    return f"model.{last}" if group == "comm_overlap" and not held else path
 
 
 def _undone(name: str, plan: Plan) -> dict[str, Plain]:
@@ -161,6 +181,8 @@ def _undone(name: str, plan: Plan) -> dict[str, Plain]:
 
 VANILLA = "vanilla_gpt_pretrain_config"
 """The recipe that leaves everything at Megatron's defaults, for models that no recipe trains."""
+VANILLA_LATENT = "deepseek_v2_lite_pretrain_config"
+"""A recipe of a model with multi-head latent attention, for such models that no recipe trains."""
 KEPT = frozenset(
     {"mtp_num_layers", "expert_model_parallel_size", "expert_tensor_parallel_size", "micro_batch_size"}
 )

@@ -68,9 +68,16 @@ def reading_of(command: Command, said: Said) -> Reading:
 def words_of(options: Mapping[str, Plain]) -> list[str]:
     """Command-line words for options in canonical names; options it has no argument for are left out."""
     words: list[str] = []
-    for name, value in options.items():
+    for name, value in {**options, **_demanded(options)}.items():
         words += _words(PIPELINE.get(name, name), value)
     return words
+
+
+def _demanded(options: Mapping[str, Plain]) -> dict[str, Plain]:
+    """What validate_args asks for beside other options."""
+    if options.get("optimizer_cpu_offload") is True:
+        return {"use_precision_aware_optimizer": True}
+    return {}
 
 
 @cache

@@ -109,6 +109,8 @@ def plan_of(
     options |= {"hidden_dropout": job.hidden_dropout, "attention_dropout": job.attention_dropout}
     if layout.tp == 1:  # there is nothing to overlap, and the frameworks refuse it
         options["tp_comm_overlap"] = False
+    if job.optimizer == "adam-precision-aware":  # the switch alone leaves the moments in fp32
+        options |= {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
     if model.is_moe:
         options["moe_grouped_gemm"] = execution.grouped_gemm
     if not model.is_moe:
@@ -117,18 +119,39 @@ def plan_of(
     if pipeline_layout:
         options["pipeline_model_parallel_layout"] = pipeline_layout
         options.pop("virtual_pipeline_model_parallel_size", None)
+    shape = architecture_of(model)
+    raised = _reaching(shape, job.seq_length)
     return Plan(
         options=_kept(options, layout),
-        architecture=architecture_of(model),
+        architecture=shape | raised,
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
         model=model.hugging_face_id or model.name,
         gpu=cluster.gpu.name,
         environment=environment or {},
-        reasons=reasons,
+        reasons=(*reasons, *_of_shape(model, raised)),
         recipe=recipe,
         name=model.name,
     )
+
+
+def _reaching(shape: Mapping[str, Plain], length: int) -> dict[str, Plain]:
+    """Positions as far as the sequence: Megatron-LM refuses fewer; rotary ones cost nothing."""
+    longest = shape.get("max_position_embeddings")
+    return {"max_position_embeddings": length} if isinstance(longest, int) and longest < length else {}
+
+
+def _of_shape(model: Model, raised: Mapping[str, Plain]) -> tuple[str, ...]:
+    """What to know where weights exist already."""
+    said: list[str] = []
+    if raised:
+        said.append(
+            f"max_position_embeddings raised from {model.max_position:,} to the sequence length; "
+            "weights that exist want their scaling of rotary positions too"
+        )
+    if model.rope_base is None and not model.learned_positions:
+        said.append("the base of the rotary positions is not known here: existing weights want their own")
+    return tuple(said)
 
 
 def _kept(options: Mapping[str, Plain], layout: Layout) -> dict[str, Plain]:
@@ -166,6 +189,10 @@ def architecture_of(model: Model) -> dict[str, Plain]:
     found["hidden_size"] = model.hidden
     ffns = [kind.ffn for kind in model.kinds if kind.ffn is not None]
     found["swiglu"] = any(isinstance(ffn, (Mlp, Moe)) and ffn.gated for ffn in ffns)
+    if model.rope_base is not None:
+        found["rotary_base"] = int(model.rope_base)
+    if model.norm_epsilon is not None:
+        found["layernorm_epsilon"] = model.norm_epsilon
     found["normalization"] = {"rms": "RMSNorm"}.get(model.normalization, "LayerNorm")
     for mixer in (kind.mixer for kind in model.kinds):
         if isinstance(mixer, Mla):
@@ -254,6 +281,7 @@ ARCHITECTURE = frozenset(
     | {"qk_pos_emb_head_dim", "num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq"}
     | {"moe_shared_expert_intermediate_size", "moe_router_enable_expert_bias", "moe_router_score_function"}
     | {"moe_router_pre_softmax", "moe_router_dtype", "moe_grouped_gemm", "mtp_num_layers", "rotary_base"}
+    | {"layernorm_epsilon", "rotary_percent", "use_rope_scaling", "rope_scaling_factor"}
     | {"linear_num_key_heads", "linear_num_value_heads", "mamba_num_heads", "mamba_num_groups"}
     | {"mamba_state_dim", "mamba_head_dim", "should_pad_vocab", "make_vocab_size_divisible_by"}
 )

@@ -76,7 +76,15 @@ def find(name: str) -> Model:
         raise QuestionError(
             f"the catalog has figures but no layer description for {row['name']} ({row[UNDESCRIBED]})"
         )
-    return model_from_row({key: value for key, value in row.items() if key != STATED})
+    known = {key: value for key, value in row.items() if key != STATED}
+    return model_from_row({**_rotary(row["name"]), **known})
+
+
+def _rotary(name: str) -> dict[str, float]:
+    """Base of the rotary embedding and epsilon of the norms, where a source states them."""
+    base, epsilon, _ = load_json("meshwright.model", "rotary.json")["models"].get(name, (None, None, ""))
+    found = {"rope_base": base, "norm_epsilon": epsilon}
+    return {key: float(value) for key, value in found.items() if value is not None}
 
 
 def resolve(name: str) -> str:

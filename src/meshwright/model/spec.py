@@ -214,6 +214,9 @@ class Model:
     """Multi-token-prediction modules: for each, the kind of its transformer layer."""
     vision: Vision | None = None
     max_position: int | None = None
+    rope_base: float | None = None
+    """Base of the rotary embedding's frequencies; None where it is not known (or there is no rotary)."""
+    norm_epsilon: float | None = None
     hugging_face_id: str | None = None
     source: str = ""
     """Where the figures come from."""

@@ -37,6 +37,8 @@ def assemble(c: Fields, layers: Sequence[Layer], mtp: Layer | None = None, **ext
         "vocab_size": c.whole("vocab_size", "padded_vocab_size"),
         "tied": tied(c),
         "max_position": c.max_position,
+        "rope_base": c.rope_base,
+        "norm_epsilon": c.norm_epsilon,
     }
     return Model(kinds=tuple(kinds), pattern=pattern, mtp=mtp_kinds, **(usual | extra))
 

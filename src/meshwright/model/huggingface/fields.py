@@ -167,6 +167,18 @@ class Fields:
             "max_position_embeddings", "model_max_length", "n_positions", "max_seq_len", "seq_length"
         )
 
+    @property
+    def rope_base(self) -> float | None:
+        """`rope_theta`, on top or inside `rope_parameters` (transformers 5)."""
+        nested = self.raw("rope_parameters")
+        inside = nested.get("rope_theta") if isinstance(nested, dict) else None
+        return _positive(self.raw("rope_theta"), self.raw("rotary_emb_base"), inside)
+
+    @property
+    def norm_epsilon(self) -> float | None:
+        names = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
+        return _positive(*(self.raw(name) for name in names))
+
     def attention(self, **extra: Any) -> Attention:
         """Grouped-query attention of the usual fields; `extra` overrides them."""
         usual = {"heads": self.heads, "kv_heads": self.kv_heads}
@@ -185,6 +197,14 @@ class Fields:
         size = self.maybe(*(names or ("sliding_window",)), least=0)
         longest = self.max_position
         return None if not size or (longest is not None and size >= longest) else size
+
+
+def _positive(*values: Any) -> float | None:
+    """The first that is a number above 0."""
+    for value in values:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15:
+            return float(value)
+    return None
 
 
 def whole_number(what: str, value: Any, least: int, most: int) -> int:
