@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from meshwright.errors import MeshwrightError
 from meshwright.frameworks.architecture import SHAPE, execution_from, job_from, layout_from, model_from
 from meshwright.frameworks.reading import Reading
+from meshwright.frameworks.rollouts import rollout_of, trained
 from meshwright.layout.rules import View
 
 if TYPE_CHECKING:
@@ -29,10 +30,13 @@ def estimate_of(reading: Reading, view: View) -> Estimate | None:
     from meshwright.planner.again import one_row
     from meshwright.planner.answer import estimates
 
-    options = view.options
+    options = trained(reading, view.options)
     model, job, layout = shape_of(reading, view), job_from(options), layout_from(options)
     if model is None or view.cluster is None or job is None or layout is None:
         return None
+    rollout = rollout_of(reading, model, view.cluster)
+    if rollout is not None:
+        job = replace(job, task="rl", rollout=rollout)
     if not model.is_moe:
         layout = replace(layout, ep=1, etp=1)
     text = options.get("pipeline_model_parallel_layout")
