@@ -67,7 +67,8 @@ class Plan:
         shown = " ".join(
             f"{k.upper()}{v}" for k, v in short.items() if k in ("tp", "pp", "vpp", "cp", "ep", "etp") and v
         )
-        where = f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'} x {self.gpus_per_node} {self.gpu or 'GPUs'}"
+        nodes = f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
+        where = f"{nodes} x {self.gpus_per_node} {self.gpu or 'GPUs'}"
         return "\n".join([f"{self.model or self.name}: {shown or 'DP only'} on {where}", *self.reasons])
 
 
