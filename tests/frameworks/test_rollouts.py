@@ -14,7 +14,10 @@ WORDS = [
 ]  # fmt: skip
 
 
-AWAY = [f"actor_rollout_ref.actor.megatron.{name}_offload=True" for name in ("param", "grad", "optimizer")]
+OFFLOADS = [
+    f"actor_rollout_ref.actor.megatron.{name}_offload=True" for name in ("param", "grad", "optimizer")
+]
+AWAY = [*OFFLOADS, "actor_rollout_ref.rollout.gpu_memory_utilization=0.3"]
 
 
 def checked(*more: str):
@@ -31,7 +34,7 @@ def test_prompt_and_response_are_one_trained_sequence_and_the_engine_has_its_sha
 def test_an_engine_that_does_not_sleep_takes_its_share_of_training_too():
     awake = checked(*AWAY, "actor_rollout_ref.rollout.free_cache_engine=False")
     more = awake.memory.peak_bytes - checked(*AWAY).memory.peak_bytes
-    assert more == pytest.approx(0.5 * awake.memory.usable_bytes - 2 * 2**30, rel=0.01)
+    assert more == pytest.approx(0.3 * awake.memory.usable_bytes - 2 * 2**30, rel=0.01)
 
 
 def test_a_kl_loss_needs_the_reference_beside_it():
