@@ -239,13 +239,20 @@ def manifest(plan: Plan, words: list[str]) -> str:
     tree = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": {
-            "name": "".join(c if c.isalnum() else "-" for c in plan.name.lower()).strip("-") or "train"
+        "metadata": {"name": _label(plan.name)},
+        "spec": {
+            "nprocPerNode": str(plan.gpus_per_node),
+            "runPolicy": {"cleanPodPolicy": "None"},
+            "pytorchReplicaSpecs": specs,
         },
-        "spec": {"nprocPerNode": str(plan.gpus_per_node), "pytorchReplicaSpecs": specs},
     }
     # Through JSON, so that master and workers share no anchor.
     return scripts.comment(plan.heading) + yaml.safe_dump(json.loads(json.dumps(tree)), sort_keys=False)
+
+
+def _label(name: str) -> str:
+    """A name as Kubernetes takes it (RFC 1123): at most 63 lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-") or "train"
 
 
 def _joined(words: list[str]) -> list[str]:
