@@ -94,7 +94,7 @@ NOTES = (
     "streams hold cuBLAS workspaces (2 of torch, 4 of grouped GEMMs, 3 of TP overlap), the second fp32",
     "copy of compiled cross entropy, flash attention where Blackwell must be deterministic (all from",
     "Megatron-LM's test runs), and that fp32 master weights of an offloaded optimizer stay on the GPU",
-    "(Megatron Bridge's offloading card).",
+    "(Megatron Bridge's offloading card; not where the optimizer is precision-aware).",
     "",
     "Megatron Bridge's `peak (GB)` is read as decimal gigabytes of the last rank, which its rows do not",
     "state. Read as GiB, or as the fullest stage, the errors of those seven rows lie between -14 and +17 %.",
@@ -103,10 +103,15 @@ NOTES = (
     "arguments beside it (clusters `dracooci`, tests that resume: recorded with unfused attention).",
     "They are predicted 18-43 % low.",
     "",
+    "torchtitan and nanotron are other engines, read as if Megatron ran them. torchtitan's values are what",
+    "the allocator reserved, and its selective recompute picks single operations, not modules. What",
+    "ms-swift notes by hand is what nvidia-smi shows, cache of the allocator included, in round numbers.",
+    "",
     "A row that does not say what it recomputes is given the least that fits, so for such rows the next",
     "line says little; test runs and the SimuMax sweeps do say it.",
     "",
 )
+OTHER_ENGINES = ("torchtitan (FSDP2)", "nanotron")
 HEAD = ("rows", "median error", "p90", "bias", "inside the band")
 
 
@@ -115,6 +120,12 @@ def grouped(results: Iterable[Result], key: Callable[[Result], str]) -> list[lis
     for result in results:
         groups.setdefault(key(result), []).append(result)
     return [[name, *summary(groups[name])] for name in sorted(groups)]
+
+
+def engine(result: Result) -> str:
+    """The source of a row, and whether it is Megatron at all."""
+    source = result.row.source
+    return f"{source}, another engine" if source in OTHER_ENGINES else source
 
 
 def report(results: Sequence[Result], left: Sequence[Measured]) -> list[str]:
@@ -130,6 +141,7 @@ def report(results: Sequence[Result], left: Sequence[Measured]) -> list[str]:
             ("set", *HEAD),
             [
                 ["rows with a complete configuration", *summary(complete)],
+                ["of them on Megatron", *summary([r for r in complete if r.row.source not in OTHER_ENGINES])],
                 ["all rows that can be read", *summary(results)],
                 ["SimuMax B200 sweeps", *summary(simumax)],
             ],
@@ -140,13 +152,13 @@ def report(results: Sequence[Result], left: Sequence[Measured]) -> list[str]:
         "",
         "## By source and model family (complete configurations)",
         "",
-        *table(("source", *HEAD), grouped(complete, lambda r: r.row.source)),
+        *table(("source", *HEAD), grouped(complete, engine)),
         "",
         *table(("family", *HEAD), grouped(complete, lambda r: r.row.family)),
         "",
         "## All rows, by source",
         "",
-        *table(("source", *HEAD), grouped(results, lambda r: r.row.source)),
+        *table(("source", *HEAD), grouped(results, engine)),
         "",
         "## Largest errors (complete configurations)",
         "",
