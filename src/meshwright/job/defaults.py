@@ -129,7 +129,7 @@ def divided(batch: int, gpus: int) -> int:
     odd = odd_part(gpus)
     if batch % odd == 0:
         return batch
-    sizes = [odd * few * 2**power for few in (1, 3) for power in range(32)]
+    sizes = [odd * few << power for few in (1, 3) for power in range(32)]
     return min(sizes, key=lambda size: (abs(math.log(size / batch)), size))
 
 
