@@ -239,7 +239,7 @@ def estimate(
     memory: Annotated[
         bool, typer.Option("--memory", help="memory in detail: peaks told apart, host, a stage over a step")
     ] = False,
-    draw: Annotated[bool, typer.Option("--draw", help="draw which layers each pipeline rank holds")] = False,
+    draw: Annotated[bool, typer.Option("--draw", help="draw layers, memory and one step")] = False,
     trace: Annotated[str, typer.Option("--trace", help="write the step as a trace for Perfetto")] = "",
     lang: Lang = None,
     as_json: JsonFlag = False,
@@ -274,8 +274,24 @@ def estimate(
         _write(trace, json.dumps(mw.trace(answer)))
     from meshwright.report.terminal import estimate_screen
 
-    _show(answer.as_dict(), lambda: estimate_screen(answer, draw=draw, memory=memory), as_json, spoken)
+    def screen() -> Any:
+        whole = estimate_screen(answer, draw=draw, memory=memory)
+        return drawn_below(whole, answer) if draw else whole
+
+    _show(answer.as_dict(), screen, as_json, spoken)
     raise typer.Exit(0 if answer.fits else 1)
+
+
+def drawn_below(screen: Any, answer: Any) -> Any:
+    """A screen with memory bars and a timeline below it, where the layout can start."""
+    if answer.memory is None or answer.time is None:
+        return screen
+    from rich.console import Group
+
+    from meshwright.api.picturing import timeline
+    from meshwright.report.drawn import drawn_screen
+
+    return Group(screen, drawn_screen(answer.memory, timeline(answer)))
 
 
 def _batch(runs: str, settings: str, out: str) -> None:

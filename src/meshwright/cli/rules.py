@@ -20,10 +20,11 @@ def explain(
 ) -> None:
     """What a rule demands, why, an example and its source; without a name, all rules."""
     import meshwright as mw
+    from meshwright.cli.show import for_people
 
     say = voice(lang).say
     if rule:
-        typer.echo(mw.explain(rule, say).rstrip("\n"))
+        typer.echo(for_people(mw.explain(rule, say).rstrip("\n")))
         return
     for name, severity, must in mw.rules():
-        typer.echo(f"{severity:<6}  {name}: {say(must)}")
+        typer.echo(for_people(f"{severity:<6}  {name}: {say(must)}", 8))

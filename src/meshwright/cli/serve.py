@@ -45,8 +45,9 @@ def serve(
     limits = Limits(seconds=seconds) if workers is None else Limits(seconds=seconds, searchers=workers)
     loopback = host in ("127.0.0.1", "localhost", "::1")
     hosts = (*LOOPBACK, *(allow or ())) if loopback or allow else ("*",)
+    page = create_app(limits, hosts, verifies=verify)
     config = uvicorn.Config(
-        create_app(limits, hosts, verifies=verify), host=host, port=port, log_level="warning", access_log=False,
+        page, host=host, port=port, log_level="warning", access_log=False,
         limit_concurrency=4 * limits.waiting, timeout_keep_alive=15, server_header=False,
     )  # fmt: skip
     server = uvicorn.Server(config)

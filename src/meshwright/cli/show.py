@@ -22,6 +22,22 @@ def console() -> Console:
     return Console(highlight=False)
 
 
+def for_people(text: str, indent: int = 6) -> str:
+    """Long lines wrapped under themselves on a terminal; elsewhere as they are, one record a line."""
+    if not sys.stdout.isatty():
+        return text
+    import shutil
+
+    from meshwright.lang.wrap import fill, width_of
+
+    width = min(max(shutil.get_terminal_size().columns, 20), 100)
+    lines = (
+        line if width_of(line) <= width else fill(line, width, rest=" " * indent)
+        for line in text.splitlines()
+    )
+    return "\n".join(lines)
+
+
 @contextmanager
 def progress_bar(what: str = "pricing layouts") -> Iterator[Callable[[int, int], None] | None]:
     """A callback (done, all) that draws a bar on standard error once work exceeds a second."""

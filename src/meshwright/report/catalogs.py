@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from meshwright.report.fitted import Foldable
 from meshwright.report.text import count, gib
 
 
@@ -16,10 +17,10 @@ def models_screen(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not rows:
         return Text("No model by that name.")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("model")
-    table.add_column("parameters", justify="right")
-    table.add_column("active", justify="right")
-    table.add_column("Hugging Face id")
+    table.add_column("model", no_wrap=True)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("active", justify="right", no_wrap=True)
+    table.add_column("Hugging Face id", overflow="fold")
     for row in rows:
         total, active = row["parameters"], row["active_parameters"]
         table.add_row(
@@ -28,15 +29,15 @@ def models_screen(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
             count(active) if active and active != total else "",
             row["hugging_face_id"] or "",
         )
-    return table
+    return Foldable(table)
 
 
 def gpus_screen(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not rows:
         return Text("No GPU by that name.")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("GPU", "GiB", "HBM GB/s", "bf16 TFLOP/s", "fp8", "NVLink GB/s", "domain", "NIC Gb/s"):
-        table.add_column(name, justify="left" if name == "GPU" else "right")
+    for name in ("GPU", "GiB", "HBM GB/s", "bf16 TFLOP/s", "fp8", "NVLink GB/s", "NVL", "NIC Gb/s"):
+        table.add_column(name, justify="left" if name == "GPU" else "right", no_wrap=name == "GPU")
     for row in rows:
         peak = row["peak_flops"]
         table.add_row(
@@ -45,4 +46,4 @@ def gpus_screen(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
             f"{row['nvlink_bytes_per_second'] / 1e9:,.0f}", str(row["nvlink_domain"]),
             f"{row['nic_bytes_per_second'] * 8 / 1e9:,.0f}",
         )  # fmt: skip
-    return table
+    return Foldable(table)

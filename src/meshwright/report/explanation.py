@@ -8,6 +8,7 @@ from rich.text import Text
 
 from meshwright.planner.budget import Budget
 from meshwright.planner.explaining import MFU_FORMULA, Explained
+from meshwright.report.fitted import NARROW, Fitted
 from meshwright.report.text import count, gib, seconds
 
 BAR = 24
@@ -52,10 +53,14 @@ def explanation_body(told: Explained) -> RenderableType:
     return Group(*parts)
 
 
-def _rows(rows: list[tuple[str, float, float]], *, bar: bool = True) -> Table:
+def _rows(rows: list[tuple[str, float, float]], *, bar: bool = True) -> RenderableType:
+    return Fitted(lambda width: _bars(rows, bar and width >= NARROW))
+
+
+def _bars(rows: list[tuple[str, float, float]], bar: bool) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column()
-    table.add_column(max_width=44)
+    table.add_column(max_width=44, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -69,8 +74,8 @@ def _changes(told: Explained, step: float) -> RenderableType:
     if not told.changes:
         return Text("  none among the flags and the neighbouring degrees")
     table = Table.grid(padding=(0, 2))
-    for _ in range(4):
-        table.add_column()
+    for number in range(4):
+        table.add_column(overflow="fold", no_wrap=number > 1)
     for one in told.changes:
         words = one.change + (f" ({one.options})" if one.options and one.kind == "flag" else "")
         memory = f"{VERDICT_WORDS[one.verdict]}{gib(one.peak)} GiB"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from meshwright.planner.memory_detail import Host, MemoryDetail, RlDetail, StagePeaks, StageTimeline, words
 from meshwright.planner.remedies import Remedy
+from meshwright.report.fitted import Foldable
 from meshwright.report.text import gib
 
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -52,7 +53,7 @@ def _peaks(found: tuple[StagePeaks, ...]) -> RenderableType:
             gib(row.checkpoint_save_bytes),
         )  # fmt: skip
     title = Text("\nPeaks told apart: what torch.cuda.max_memory_allocated shows [GiB]", style="bold")
-    return Group(title, table)
+    return Group(title, Foldable(table))
 
 
 def _folded(found: tuple[StagePeaks, ...]) -> Iterator[tuple[int, int, StagePeaks]]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from meshwright.layout.groups import kind_of
 from meshwright.layout.ranks import COORDINATES, RankGrid
+from meshwright.report.fitted import Foldable
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 MOST_NODES = 16
@@ -49,8 +50,8 @@ def _nodes(grid: RankGrid, group: str) -> RenderableType:
     shown = nodes if nodes <= MOST_NODES else MOST_NODES - 1
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right", style="dim")
-    table.add_column()
-    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", overflow="fold")
     last_domain = -1
     for node in [*range(shown), *([nodes - 1] if shown < nodes else [])]:
         ranks = np.flatnonzero(grid.node == node)
@@ -106,7 +107,7 @@ def _reach(grid: RankGrid) -> RenderableType:
         ("leaves", "left"),
         ("carries", "left"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=name in ("number", "size"))  # type: ignore[arg-type]
     for name in grid.groups:
         reach = grid.reach(name)
         if reach.size == 1:
@@ -118,7 +119,7 @@ def _reach(grid: RankGrid) -> RenderableType:
             Text(" ".join(_leaves(grid, name)) or "-"),
             kind_of(name).carries,
         )
-    return table
+    return Foldable(table)
 
 
 def _leaves(grid: RankGrid, name: str) -> Iterator[str]:
@@ -135,7 +136,7 @@ def _own_groups(grid: RankGrid, rank: int) -> RenderableType:
     """The groups of one rank."""
     table = Table(box=None, pad_edge=False, header_style="bold", title=f"rank {rank}", title_justify="left")
     table.add_column("group")
-    table.add_column("members")
+    table.add_column("members", overflow="fold")
     for name in grid.groups:
         members = grid.group_of(name, rank)
         if members is not None and len(members) > 1:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshwright.lang import Say
+from meshwright.report.fitted import Fitted, Foldable
 
 NO_SPACE = ("（", "）", "：", "，", "；", "。", "、")
 """Wide signs that bring their own space."""
@@ -28,6 +29,10 @@ def said(screen: RenderableType, say: Say) -> RenderableType:
         return Padding(said(screen.renderable, say), (screen.top, screen.right, screen.bottom, screen.left))
     if isinstance(screen, Table):
         return _table(screen, say)
+    if isinstance(screen, Foldable):
+        return Foldable(_table(screen.table, say))
+    if isinstance(screen, Fitted):
+        return Fitted(lambda width: said(screen.draw(width), say))
     return screen
 
 

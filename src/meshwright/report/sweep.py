@@ -10,6 +10,7 @@ from meshwright.planner.answer import Estimate
 from meshwright.planner.economics import Economics
 from meshwright.planner.place import Place
 from meshwright.planner.sweep import Point, Sweep
+from meshwright.report.fitted import Foldable
 from meshwright.report.terminal import layout_words
 from meshwright.report.text import gib, seconds
 
@@ -48,7 +49,7 @@ def sweep_screen(answer: Sweep) -> RenderableType:
         f"\n* chosen for {answer.objective}; + on the front of time for a token against {answer.against}; "
         "scaling: tokens a second and GPU over the first row's"
     )
-    parts: list[RenderableType] = [table, Text(words, style="dim")]
+    parts: list[RenderableType] = [Foldable(table), Text(words, style="dim")]
     if answer.partial:
         told = "PARTIAL: interrupted, what comes after these was not searched.\n"
         parts.insert(0, Text(told, style="bold red"))

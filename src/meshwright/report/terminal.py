@@ -13,7 +13,9 @@ from meshwright.cluster.describe import describe
 from meshwright.job.spec import Recompute
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
+from meshwright.report.bars import memory_bars
 from meshwright.report.explanation import budget_line, explanation_body
+from meshwright.report.fitted import NARROW, Fitted, either
 from meshwright.report.front import front_lines
 from meshwright.report.memory import detail_part, remedies_part, rl_part
 from meshwright.report.text import GIB, count, gib, seconds, whole
@@ -29,7 +31,9 @@ def plans_screen(answer: Plans) -> RenderableType:
         head = Text("No layout is legal for this model, these GPUs and this batch.", style="red")
         why = [f"{rule}: refuses {count:,} layouts" for rule, count in answer.refused.items()]
         return Group(head, *_listed("Rules that refuse (`meshwright explain RULE`)", why))
-    parts: list[RenderableType] = [_heading(best), _ranking(answer), _searched(answer)]
+    parts: list[RenderableType] = [
+        _heading(best), either(lambda: _ranking(answer), lambda: _short_ranking(answer)), _searched(answer),
+    ]  # fmt: skip
     if answer.partial:
         told = "PARTIAL: interrupted, the rest of the space was not searched.\n"
         parts.insert(0, Text(told, style="bold red"))
@@ -66,7 +70,7 @@ def estimate_body(answer: Estimate) -> RenderableType:
     """Layout, memory, time, reasons and what was assumed."""
     parts: list[RenderableType] = [_layout_lines(answer)]
     if answer.memory is not None:
-        parts.append(_memory_table(answer.memory))
+        parts.append(_memory(answer.memory))
     if answer.time is not None:
         parts.append(_time_lines(answer.time))
     if answer.budget is not None:
@@ -103,6 +107,26 @@ def _heading(answer: Estimate) -> RenderableType:
         (f"{question.model.name}", "bold"), f" ({size}) on {describe(question.cluster)}\n",
         f"sequence {job.seq_length:,}, global batch {job.global_batch:,}, {job.precision}, {job.task}\n",
     )  # fmt: skip
+
+
+def _short_ranking(answer: Plans) -> Table:
+    """The ranking for a narrow terminal: layout, memory, step."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("layout", overflow="fold")
+    table.add_column("GiB", justify="right", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    for number, plan in enumerate(answer.plans, 1):
+        if plan.memory is None or plan.time is None:
+            continue
+        tight = "~" if plan.memory.verdict == "tight" else ""
+        table.add_row(
+            f"{number}{'=' if plan.tied else ''}",
+            layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else ""),
+            Text(gib(plan.memory.peak_bytes) + tight, style=VERDICTS[plan.memory.verdict]),
+            seconds(plan.time.step_seconds),
+        )
+    return table
 
 
 def _ranking(answer: Plans) -> Table:
@@ -189,6 +213,17 @@ def _on(flag: bool) -> str:
     return "on" if flag else "off"
 
 
+def _memory(memory: Memory) -> RenderableType:
+    """Memory of each stage term by term, or as bars where that is too wide; then the verdict."""
+    drawn = Fitted(lambda width: _memory_table(memory) if width >= NARROW else memory_bars(memory, width))
+    verdict = Text.assemble(
+        "memory: ", (memory.verdict, VERDICTS[memory.verdict]),
+        f", {gib(memory.peak_bytes)} GiB ({gib(memory.low_bytes)}-{gib(memory.high_bytes)}) of "
+        f"{gib(memory.usable_bytes)} usable",
+    )  # fmt: skip
+    return Group(drawn, verdict)
+
+
 def _memory_table(memory: Memory) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("stage", "weights", "gradients", "optimizer", "activations", "other", "GiB"):
@@ -201,12 +236,7 @@ def _memory_table(memory: Memory) -> RenderableType:
             gib(stage.weights_bytes), gib(stage.gradients_bytes), gib(stage.optimizer_bytes),
             gib(stage.activations_bytes), gib(stage.other_bytes), gib(stage.total_bytes), _bar(share),
         )  # fmt: skip
-    verdict = Text.assemble(
-        "memory: ", (memory.verdict, VERDICTS[memory.verdict]),
-        f", {gib(memory.peak_bytes)} GiB ({gib(memory.low_bytes)}-{gib(memory.high_bytes)}) of "
-        f"{gib(memory.usable_bytes)} usable",
-    )  # fmt: skip
-    return Group(table, verdict)
+    return table
 
 
 def _folded(memory: Memory) -> Iterator[tuple[int, int, StageMemory]]:
@@ -251,7 +281,7 @@ def _item(text: Text, mark: str = "-") -> RenderableType:
     """A line of a list that wraps under itself."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
-    grid.add_column()
+    grid.add_column(overflow="fold")
     grid.add_row(f"  {mark}", text)
     return grid
 

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from meshwright.report.fitted import Foldable
 from meshwright.report.text import seconds
 from meshwright.verify.log_judge import Judgement
 from meshwright.verify.slowdown import Speed
@@ -20,7 +21,7 @@ def verification_screen(answer: Verification) -> RenderableType:
     table.add_column("level", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
-    table.add_column("shown")
+    table.add_column("shown", overflow="fold")
     for level in answer.levels:
         table.add_row(
             f"{level.number} {level.name}",
@@ -29,7 +30,7 @@ def verification_screen(answer: Verification) -> RenderableType:
             level.why,
         )
     end = Text.assemble("\n", (answer.verdict, STYLES[answer.verdict]), f" in {answer.seconds:.1f} s")
-    return Group(table, end)
+    return Group(Foldable(table), end)
 
 
 def judgement_screen(answer: Judgement) -> RenderableType:
@@ -53,7 +54,7 @@ def speed_screen(answer: Speed) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("lost to", no_wrap=True)
     table.add_column("s a step", justify="right", no_wrap=True)
-    table.add_column("what the log shows")
+    table.add_column("what the log shows", overflow="fold")
     for cause in answer.causes:
         table.add_row(cause.name, "" if cause.seconds is None else f"{cause.seconds:.2f}", cause.text)
-    return Group(Text(words), *([table] if answer.causes else []))
+    return Group(Text(words), *([Foldable(table)] if answer.causes else []))
