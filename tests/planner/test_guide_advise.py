@@ -224,7 +224,7 @@ def test_every_answer_is_plain_json_and_lists_the_corrections(question):
     ids = [section["id"] for section in plain["sections"]]
     assert ids == [topic for topic in TOPICS if topic in ids]
     assert {"minimum", "cautions", "verification", "memory"} <= set(ids)
-    assert len(answer.section("corrections").values["corrections"]) == 8
+    assert len(answer.section("corrections").values["corrections"]) == 9
     assert all(section.source for section in answer.sections)
 
 
