@@ -20,6 +20,7 @@ _WHERE = {
     "check": "meshwright.api.checking",
     "compare": "meshwright.api.comparing",
     "convert": "meshwright.api.writing",
+    "converted": "meshwright.api.writing",
     "diagnose": "meshwright.api.memory",
     "Estimate": "meshwright.planner.answer",
     "estimate": "meshwright.api.planning",
@@ -54,6 +55,7 @@ _WHERE = {
     "with_budget": "meshwright.api.explaining",
     "with_explanation": "meshwright.api.explaining",
     "write": "meshwright.api.writing",
+    "written": "meshwright.api.writing",
 }
 
 __all__ = ["__version__", *sorted(_WHERE)]

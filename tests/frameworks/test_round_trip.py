@@ -28,8 +28,8 @@ MODELS = {
 MOE = {"qwen3-30b-a3b"}
 FILES = {"megatron-bridge": ("train.sh", "overrides.yaml", "recipe.py"), "megatron-deepspeed": ("train.sh",)}
 NO_WORLD = {"primus", "overrides.yaml", "recipe.py"}
-NO_PRECISION = {"nemo", "nemo-rl", "verl", "torchtitan"}
-NO_EXECUTION = {"nemo-rl", "torchtitan"}
+NO_PRECISION = {"nemo", "nemo-rl", "verl", "torchtitan", "megatron-deepspeed"}
+NO_EXECUTION = {"nemo-rl", "torchtitan", "megatron-deepspeed"}
 NO_BATCH = {"verl"}
 Question = tuple[str, Job, Layout, Execution]
 

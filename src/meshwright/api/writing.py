@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from meshwright.api.comparing import one_run
+from meshwright.api.comparing import one_run, rescale
 from meshwright.errors import QuestionError
-from meshwright.frameworks.plan import Plan, plan_of
-from meshwright.frameworks.write import convert as convert_reading
-from meshwright.frameworks.write import write as write_plan
-from meshwright.frameworks.write import writers
+from meshwright.frameworks.check import check_reading
+from meshwright.frameworks.plan import Plan, plan_from, plan_of
+from meshwright.frameworks.rescale import Batch
+from meshwright.frameworks.write import compose, writers
+from meshwright.frameworks.written import Written
 from meshwright.layout.layout import DEGREES, Layout
 from meshwright.planner.answer import Estimate
+
+GIB = 1024**3
 
 
 def framework_names() -> tuple[str, ...]:
@@ -22,7 +26,25 @@ def framework_names() -> tuple[str, ...]:
 
 def write(answer: Estimate, framework: str) -> dict[str, str]:
     """{file name: text} of an estimate (or of a plan's best) for a framework."""
-    return write_plan(framework, plan_of_answer(answer))
+    return dict(written(answer, framework).files)
+
+
+def written(answer: Estimate, framework: str) -> Written:
+    """The same with what the framework has no word for, and a warning where the plan does not fit."""
+    done = compose(framework, plan_of_answer(answer))
+    return replace(done, warnings=tuple(_fits(answer)))
+
+
+def _fits(answer: Estimate) -> Iterator[str]:
+    memory = answer.memory
+    if memory is None or memory.verdict == "fits":
+        return
+    need, usable = memory.peak_bytes / GIB, memory.usable_bytes / GIB
+    says = "does not fit" if memory.verdict == "does-not-fit" else "is tight"
+    yield (
+        f"this plan {says}: about {need:.0f} GiB on the fullest GPU, "
+        f"{answer.question.cluster.gpu.name} offers {usable:.0f}"
+    )
 
 
 def plan_of_answer(answer: Estimate) -> Plan:
@@ -50,7 +72,27 @@ def convert(
     arguments: Mapping[int, str] | None = None,
 ) -> dict[str, str]:
     """{file name: text}: what a launch script or config says, in another framework's language."""
-    return convert_reading(one_run(file, environment, arguments), framework)
+    return dict(converted(file, framework, environment=environment, arguments=arguments).files)
+
+
+def converted(
+    file: str | Path,
+    framework: str,
+    *,
+    gpus: str | int | None = None,
+    batch: Batch = "hold",
+    environment: Mapping[str, str] | None = None,
+    arguments: Mapping[int, str] | None = None,
+) -> Written:
+    """The same with what is left out, and a warning where what was read cannot run; `gpus` rescales first."""
+    if gpus is not None:
+        answer = rescale(file, gpus, batch=batch, environment=environment)
+        return compose(framework, plan_from(answer.after.reading))
+    reading = one_run(file, environment, arguments)
+    result = check_reading(reading)
+    wrong = [finding.message for finding in result.findings if finding.severity == "error"]
+    done = compose(framework, plan_from(reading))
+    return replace(done, warnings=tuple(f"what was read cannot run: {message}" for message in wrong))
 
 
 def save(files: Mapping[str, str], folder: Path) -> Iterable[Path]:

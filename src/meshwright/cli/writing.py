@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, with_options
+from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, JsonFlag, with_options
+
+if TYPE_CHECKING:
+    from meshwright.frameworks.written import Written
 
 To = Annotated[
     str, typer.Option("--to", help="framework to write for; `--to list` names them", show_default=False)
@@ -32,6 +36,7 @@ def write(
     gpus: Annotated[str, typer.Option("--gpus", help="for example 256xH100", show_default=False)] = "",
     source: Annotated[str, typer.Option("--from", help="the JSON of a plan or estimate")] = "",
     out: Out = "",
+    as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
     """A plan in the language of a framework: the best one, or the layout whose degrees are given."""
@@ -50,7 +55,7 @@ def write(
         if best is None:
             raise LayoutError("no layout is legal for this model, these GPUs and this batch")
         answer = best
-    _deliver(mw.write(answer, to), out)
+    _deliver(mw.written(answer, to), out, as_json)
 
 
 def convert(
@@ -65,6 +70,7 @@ def convert(
         list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable")
     ] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="N=VALUE of a script's argument")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Somebody's launch script or config in another framework's language, or on other GPUs."""
     import meshwright as mw
@@ -73,18 +79,21 @@ def convert(
 
     given, arguments = pairs("--env", env or []), numbered("--arg", arg or [])
     if gpus:
-        from meshwright.frameworks.write import convert as write_reading
         from meshwright.report.comparison import rescaled_text
 
         how = one_of("batch", batch, ("hold", "scale"))
         answer = mw.rescale(file, gpus, batch=how, environment=given)
-        typer.echo(rescaled_text(answer), nl=False, err=bool(to))
+        if not to and as_json:
+            typer.echo(json.dumps({"rescaled": answer.as_dict()}, indent=2, default=str))
+        elif not as_json:
+            typer.echo(rescaled_text(answer), nl=False, err=bool(to))
         if to:
-            _deliver(write_reading(answer.after.reading, to), out)
+            done = mw.converted(file, to, gpus=gpus, batch=how, environment=given)
+            _deliver(done, out, as_json, {"rescaled": answer.as_dict()})
         return
     if _listed(to):
         return
-    _deliver(mw.convert(file, to, environment=given, arguments=arguments), out)
+    _deliver(mw.converted(file, to, environment=given, arguments=arguments), out, as_json)
 
 
 def _listed(to: str) -> bool:
@@ -100,15 +109,22 @@ def _listed(to: str) -> bool:
     return False
 
 
-def _deliver(files: Mapping[str, str], out: str) -> None:
-    """Print the files, or write them into a folder."""
-    if out:
-        from meshwright.api.writing import save
+def _deliver(done: Written, out: str, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+    """Print the files, or write them into a folder; warnings and what is left out go to standard error."""
+    from meshwright.api.writing import save
 
-        for path in save(files, Path(out)):
-            typer.echo(str(path))
+    paths = [str(path) for path in save(done.files, Path(out))] if out else []
+    if as_json:
+        typer.echo(json.dumps({**done.as_dict(), "paths": paths, **(more or {})}, indent=2, default=str))
         return
-    for number, (name, text) in enumerate(files.items()):
-        if len(files) > 1:
+    for warning in done.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if done.not_expressed and out:
+        left = ", ".join(left.text for left in done.not_expressed)
+        typer.echo(f"left out, for {done.framework} has no word: {left}", err=True)
+    for path in paths:
+        typer.echo(path)
+    for number, (name, text) in enumerate([] if out else done.files.items()):
+        if len(done.files) > 1:
             typer.echo(f"{'' if number == 0 else chr(10)}# ---- {name} ----")
         typer.echo(text.rstrip("\n"))

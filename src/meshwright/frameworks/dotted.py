@@ -103,17 +103,6 @@ def write_paths(framework: str, options: Mapping[str, Plain]) -> dict[str, Plain
     return {path: options[name] for name, path in found.items() if path is not None}
 
 
-def unsaid(framework: str, options: Mapping[str, Plain]) -> tuple[str, ...]:
-    """Options that a framework has no word for, as a sentence for the comment on top (or nothing)."""
-    quiet = set(table()["precision_options"]) | {"transformer_impl", "group_query_attention", "swiglu"}
-    left = [name for name in options if path_of(framework, name) is None and name not in quiet]
-    return (
-        (f"left out, for {table()['frameworks'][framework]['name']} has no word: {', '.join(left)}",)
-        if left
-        else ()
-    )
-
-
 def path_of(framework: str, name: str) -> str | None:
     """Dotted name of one of Megatron's options in a framework, None when it has none."""
     rule: dict[str, Any] = table()["frameworks"][framework]["write"]

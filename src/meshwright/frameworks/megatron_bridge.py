@@ -10,7 +10,7 @@ from meshwright.facts import load_json
 from meshwright.frameworks import bridge_performance, python_config, scripts
 from meshwright.frameworks.commands import Command, value_of
 from meshwright.frameworks.documents import Flat, yaml_documents
-from meshwright.frameworks.dotted import nested, overrides, sort_options, unsaid, write_paths, yaml_text
+from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.precision import mixed_precision, of_mixed_precision
 from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
@@ -140,7 +140,6 @@ def files(plan: Plan) -> dict[str, str]:
         options = {"num_moe_experts": None, "mtp_num_layers": None, **options}
     said = _said(options)
     flat = {_place(name, path): value for path, value in write_paths("megatron-bridge", said).items()}
-    plan = plan.noting(unsaid("megatron-bridge", said))
     flat["mixed_precision"] = mixed_precision(plan.options)
     if "seq_length" in plan.options:
         flat["dataset.seq_length"] = plan.options["seq_length"]

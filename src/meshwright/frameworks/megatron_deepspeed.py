@@ -13,6 +13,7 @@ from meshwright.frameworks.documents import Flat, json_document
 from meshwright.frameworks.megatron_lm import reading_of, words_of
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Note, Plain, Reading, Value
+from meshwright.frameworks.spelling import table
 
 
 def matches_command(command: Command) -> bool:
@@ -120,7 +121,9 @@ def files(plan: Plan) -> dict[str, str]:
     """`train.sh` and the DeepSpeed JSON it names."""
     import json
 
-    words = [*words_of(plan.runnable()), "--deepspeed", "--deepspeed_config", "ds_config.json"]
+    lacks = set(table()["lacks"]["megatron-deepspeed"])
+    known = {name: value for name, value in plan.runnable().items() if name not in lacks}
+    words = [*words_of(known), "--deepspeed", "--deepspeed_config", "ds_config.json"]
     head = f"deepspeed --num_nodes {plan.nodes} --num_gpus {plan.gpus_per_node} pretrain_gpt.py"
     config = {
         "train_batch_size": plan.options.get("global_batch_size"),

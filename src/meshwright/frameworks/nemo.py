@@ -14,7 +14,6 @@ from meshwright.frameworks.dotted import (
     nested,
     overrides,
     sort_options,
-    unsaid,
     write_paths,
     yaml_text,
 )
@@ -141,7 +140,6 @@ def _first(*values: Value | None) -> Value | None:
 
 def files(plan: Plan) -> dict[str, str]:
     """`config.yaml` of NeMo 1 and, for a model with a name, `recipe.py` of NeMo 2."""
-    plan = plan.noting(unsaid("nemo", plan.everything))
     flat = write_paths("nemo", plan.everything)
     flat = {"trainer.devices": plan.gpus_per_node, "trainer.num_nodes": plan.nodes, **flat}
     if flat.pop("model.use_distributed_optimizer", None):

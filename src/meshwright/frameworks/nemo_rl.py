@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
-from meshwright.frameworks.dotted import nested, overrides, sort_options, unsaid, write_paths, yaml_text
+from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Plain, Reading, Value
 
@@ -63,7 +63,6 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
 
 def files(plan: Plan) -> dict[str, str]:
     """`grpo.yaml`, to be laid over NeMo-RL's own base config."""
-    plan = plan.noting(unsaid("nemo-rl", plan.options))
     flat = write_paths("nemo-rl", plan.options)
     flat["policy.megatron_cfg.activation_checkpointing"] = plan.options.get("recompute_granularity") == "full"
     flat = {"policy.model_name": plan.checkpoint, "policy.megatron_cfg.enabled": True, **flat}

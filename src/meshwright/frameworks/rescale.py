@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from meshwright.errors import LayoutError
 from meshwright.frameworks.check import CheckResult, check_reading
+from meshwright.frameworks.environment import advised
 from meshwright.frameworks.estimating import estimate_of
+from meshwright.frameworks.plan import plan_from
 from meshwright.frameworks.reading import Launcher, Plain, Reading, Source, Value
 from meshwright.frameworks.view import view_of
 
@@ -93,7 +95,15 @@ def _placed(reading: Reading, world: int, per_node: int, gpu: str | None) -> Rea
     )
     kind = Value(gpu, source) if gpu else reading.gpu
     open_ = tuple(u for u in reading.unknowns if u.option not in ("nodes", "gpus", "gpus per node"))
-    return replace(reading, launcher=launcher, gpu=kind, unknowns=open_)
+    placed = replace(reading, launcher=launcher, gpu=kind, unknowns=open_)
+    return replace(placed, environment={**_exported(placed), **reading.environment})
+
+
+def _exported(reading: Reading) -> dict[str, Value]:
+    """Variables that are set when this is written: what is not there yet is no fault of the layout."""
+    source = Source(kind="given", name="written with the plan")
+    wanted = advised(reading.framework, plan_from(reading))
+    return {name: Value(value, source) for name, (value, _) in wanted.items()}
 
 
 def _candidates(reading: Reading) -> Iterator[Reading]:

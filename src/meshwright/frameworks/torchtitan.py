@@ -8,7 +8,7 @@ from dataclasses import replace
 from meshwright.frameworks.arguments import is_flag
 from meshwright.frameworks.commands import Command, source_of, value_of
 from meshwright.frameworks.documents import Flat, toml_document
-from meshwright.frameworks.dotted import megatron_name, nested, sort_options, unsaid, write_paths
+from meshwright.frameworks.dotted import megatron_name, nested, sort_options, write_paths
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
 from meshwright.frameworks.world import derived, launcher_of
@@ -115,7 +115,6 @@ def world_of(reading: Reading) -> int | None:
 
 def files(plan: Plan) -> dict[str, str]:
     """`train.toml`; data parallelism as one sharded dimension."""
-    plan = plan.noting(unsaid("torchtitan", plan.options))
     options: dict[str, Plain] = dict(plan.options)
     grid = 1
     for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):

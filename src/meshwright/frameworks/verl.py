@@ -8,7 +8,7 @@ from dataclasses import replace
 from meshwright.frameworks import scripts
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat
-from meshwright.frameworks.dotted import megatron_name, overrides, sort_options, unsaid, write_paths
+from meshwright.frameworks.dotted import megatron_name, overrides, sort_options, write_paths
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Reading, Source, Unknown, Value
 from meshwright.frameworks.spelling import spelled
@@ -56,7 +56,6 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
 
 def files(plan: Plan) -> dict[str, str]:
     """`run.sh`: main_ppo with the Megatron trainer."""
-    plan = plan.noting(unsaid("verl", plan.options))
     flat = write_paths("verl", plan.options)
     words = ["--config-name=ppo_megatron_trainer", f"actor_rollout_ref.model.path={plan.checkpoint}"]
     words += [f"{_added(path)}{path}={spelled(value)}" for path, value in flat.items()]

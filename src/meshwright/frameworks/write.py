@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.errors import QuestionError, did_you_mean
 from meshwright.frameworks.adapters import ADAPTERS, adapter
 from meshwright.frameworks.environment import advised
 from meshwright.frameworks.plan import Plan, plan_from
 from meshwright.frameworks.reading import Reading
+from meshwright.frameworks.written import Written, written
+
+TITLES = {"slurm": "Megatron-LM", "kubernetes": "Megatron-LM"}
+"""Whose words stand in scripts and manifests."""
 
 
 def writers() -> tuple[str, ...]:
@@ -20,8 +26,11 @@ def write(framework: str, plan: Plan) -> dict[str, str]:
     Environment variables that this GPU, dispatcher and overlap want are exported where the framework
     leaves that to the script.
     """
-    from dataclasses import replace
+    return dict(compose(framework, plan).files)
 
+
+def compose(framework: str, plan: Plan) -> Written:
+    """The same with what the framework has no word for; each file says it in a comment, too."""
     chosen = adapter(framework)
     if chosen is None or chosen.files is None:
         near = did_you_mean(framework, writers()) or "."
@@ -30,7 +39,8 @@ def write(framework: str, plan: Plan) -> dict[str, str]:
         **{name: value for name, (value, _) in advised(framework, plan).items()},
         **plan.environment,
     }
-    return chosen.files(replace(plan, environment=environment))
+    plan = replace(plan, environment=environment)
+    return written(chosen.name, TITLES.get(chosen.name, chosen.title), plan, chosen.files(plan))
 
 
 def convert(reading: Reading, framework: str) -> dict[str, str]:
