@@ -35,6 +35,9 @@ differential: $(VENV)/.dev
 verify-random: $(VENV)/.dev
 	$(BIN)/python benchmarks/verify_random.py --plans 30
 
+web-load: $(VENV)/.dev
+	$(BIN)/python benchmarks/web_load.py
+
 docs-generated: $(VENV)/.base
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/python tools/update_contract.py
