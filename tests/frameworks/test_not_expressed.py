@@ -69,4 +69,5 @@ def test_the_data_names_option_value_and_files() -> None:
         entry for entry in compose("torchtitan", plan()).as_dict()["not_expressed"]
         if entry["option"] == "recompute_modules"
     ]  # fmt: skip
-    assert found == {"option": "recompute_modules", "value": ("mlp", "layernorm"), "files": ["train.toml"]}
+    files = ["train.sh", "train.toml"]
+    assert found == {"option": "recompute_modules", "value": ("mlp", "layernorm"), "files": files}

@@ -119,8 +119,10 @@ def test_what_is_written_reads_as_the_same_plan(framework: str, question: Questi
 
 def flags(execution: Execution, framework: str, model: str) -> Execution:
     """The flags without those that a framework has no word for, or that mean nothing to a dense model."""
-    if framework == "verl":
+    if framework in ("verl", "ms-swift"):
         execution = replace(execution, cuda_graphs="none")
+    if framework == "ms-swift" and execution.dispatcher == "hybridep":
+        execution = replace(execution, dispatcher="deepep")  # what flex means where no backend is named
     return execution if model in MOE else replace(execution, dispatcher="alltoall")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os.path
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
+from meshwright.facts import load_json
 from meshwright.frameworks import megatron_lm, scripts
 from meshwright.frameworks.arguments import read_arguments
 from meshwright.frameworks.commands import Command
@@ -32,6 +34,9 @@ def read_command(command: Command) -> Reading:
     said = read_arguments(command.arguments, command.unknowns, flags_take_values=True)
     reading = replace(reading_of(command, said), framework="ms-swift")
     options = dict(reading.options)
+    for name in ("virtual_pipeline_model_parallel_size", "microbatch_group_size_per_vp_stage"):
+        if name in said.other:
+            options.setdefault(name, said.other[name])
     length = said.other.get("max_length")
     if length is not None and isinstance(length.value, int):
         options.setdefault("seq_length", length)
@@ -42,12 +47,30 @@ def read_command(command: Command) -> Reading:
 def words_of(options: Mapping[str, Plain]) -> list[list[str]]:
     """`--name value` lines; the sequence length is `--max_length`."""
     lines: list[list[str]] = []
-    for line in scripts.grouped(megatron_lm.words_of(options)):
-        flag = line[0].replace("-", "_").replace("__", "--", 1)
-        lines.append(
-            ["--max_length", *line[1:]] if flag == "--seq_length" else [flag, *(line[1:] or ["true"])]
-        )
+    for line in scripts.grouped(megatron_lm.words_of(_backend(options))):
+        name = line[0].removeprefix("--").replace("-", "_")
+        name = RENAMED.get(name, name)
+        if name in known():
+            lines.append([f"--{name}", *(line[1:] or ["true"])])
     return lines
+
+
+RENAMED = {
+    "seq_length": "max_length",
+    "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
+}
+
+
+@cache
+def known() -> frozenset[str]:
+    """Arguments that `megatron pt|sft|rlhf` takes; it refuses others."""
+    return frozenset(load_json("meshwright.frameworks", "ms_swift_args.json")["arguments"])
+
+
+def _backend(options: Mapping[str, Plain]) -> dict[str, Plain]:
+    """DeepEP by its own switch: there is no argument for the backend of the flex dispatcher."""
+    deepep = options.get("moe_flex_dispatcher_backend") == "deepep"
+    return {**options, "moe_enable_deepep": True} if deepep else dict(options)
 
 
 def files(plan: Plan) -> dict[str, str]:

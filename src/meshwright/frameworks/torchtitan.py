@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from meshwright.frameworks import scripts
 from meshwright.frameworks.arguments import is_flag
 from meshwright.frameworks.commands import Command, source_of, value_of
 from meshwright.frameworks.documents import Flat, toml_document
 from meshwright.frameworks.dotted import megatron_name, nested, sort_options, write_paths
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Plain, Reading, Unknown, Value
+from meshwright.frameworks.spelling import spelled, table
 from meshwright.frameworks.world import derived, launcher_of
 
 CONFIG_FLAGS = ("--job.config_file", "--job.config-file")
@@ -31,6 +33,7 @@ def read_command(command: Command) -> Reading:
     said: Flat = {}
     unknowns: list[Unknown] = []
     base: Flat = {}
+    configured: Value | None = None
     words = list(command.arguments)
     at = 0
     while at < len(words):
@@ -43,6 +46,10 @@ def read_command(command: Command) -> Reading:
             value = words[at]
             at += 1
         name = flag.plain.lstrip("-").replace("-", "_")
+        if flag.plain == "--config" and value is not None:
+            model = model_of_config(value.plain)
+            configured = Value(model, source_of(value.mark)) if model else None
+            continue
         if flag.plain in CONFIG_FLAGS and value is not None:
             found = command.read_file(value.plain)
             base = toml_document(found[1].plain, found[0]) if found is not None else {}
@@ -59,7 +66,11 @@ def read_command(command: Command) -> Reading:
     reading = read_document({**base, **said}, {})
     launcher, open_ = launcher_of(command)
     return replace(
-        reading, launcher=launcher, unknowns=(*reading.unknowns, *unknowns, *open_), label=command.label
+        reading,
+        launcher=launcher,
+        unknowns=(*reading.unknowns, *unknowns, *open_),
+        label=command.label,
+        model=reading.model or configured,
     )
 
 
@@ -114,21 +125,39 @@ def world_of(reading: Reading) -> int | None:
 
 
 def files(plan: Plan) -> dict[str, str]:
-    """`train.toml`; data parallelism as one sharded dimension."""
+    """`train.sh` for torchtitan 0.3, `train.toml` for releases up to 0.2; data as one sharded dimension."""
     options: dict[str, Plain] = dict(plan.options)
+    if options.get("expert_tensor_parallel_size") == 1:  # later releases have no such degree
+        del options["expert_tensor_parallel_size"]
     grid = 1
     for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
         size = options.get(name)
         grid *= size if isinstance(size, int) else 1
     options.setdefault("data_parallel_replicate_degree", 1)
     options.setdefault("data_parallel_shard_degree", plan.world // grid if plan.world % grid == 0 else -1)
-    tree = nested(write_paths("torchtitan", options))
+    flat = write_paths("torchtitan", options)
+    tree = nested(flat)
     lines = [f"# {line}" for line in plan.heading.splitlines()]
     model, _, flavor = plan.model.partition(" ")
     lines += ["", "[model]", f'name = "{model}"', *([f'flavor = "{flavor}"'] if flavor else [])]
     for section, entries in tree.items():
         lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in entries.items())]
-    return {"train.toml": "\n".join([*lines, ""])}
+    module, config = named(plan.name)
+    words = [["--module", module, "--config", config], *([f"--{n}", spelled(v)] for n, v in flat.items())]
+    head = f"{scripts.torchrun(plan)} -m torchtitan.train"
+    return {"train.sh": scripts.script(plan, head, words), "train.toml": "\n".join([*lines, ""])}
+
+
+def named(model: str) -> tuple[str, str]:
+    """(--module, --config) of a model; words to be replaced where torchtitan has none."""
+    found = table()["torchtitan_configs"].get(model)
+    return (str(found[0]), str(found[1])) if found is not None else ("MODULE", "CONFIG")
+
+
+def model_of_config(config: str) -> str | None:
+    """The model that a --config of torchtitan stands for."""
+    rows = table()["torchtitan_configs"].items()
+    return next((n for n, row in rows if isinstance(row, list) and row[1] == config), None)
 
 
 def _toml(value: object) -> str:

@@ -64,5 +64,5 @@ def files(plan: Plan) -> dict[str, str]:
 
 
 def _added(path: str) -> str:
-    """Hydra's mark of a key that the config does not have yet."""
-    return "+" if any(f".{group}." in path for group in OVERRIDES) else ""
+    """Hydra's mark of a key that the config may have or not: `+` refuses those that it has."""
+    return "++" if any(f".{group}." in path for group in OVERRIDES) else ""

@@ -164,7 +164,10 @@ def options_of(reading: Reading) -> dict[str, Any]:
         # Its base config, which is not here, sets these.
         for name in PRIMUS_BASE:
             options.setdefault(name, UNKNOWN)
-    if reading.framework in ("nemo", "nemo-rl", "verl") and options.get("tensor_model_parallel_size", 1) == 1:
+    if (
+        reading.framework in ("nemo", "nemo-rl", "verl", "ms-swift")
+        and options.get("tensor_model_parallel_size", 1) == 1
+    ):
         # These switch sequence parallelism off without a word when there is nothing to be parallel to.
         options.pop("sequence_parallel", None)
     return options

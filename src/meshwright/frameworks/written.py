@@ -27,7 +27,7 @@ BY_NAME = ("recipe.py",)
 IMPLIED: Mapping[str, frozenset[str]] = {
     "torchtitan": frozenset(
         {"use_distributed_optimizer", "use_megatron_fsdp", "data_parallel_sharding_strategy", "ckpt_format"}
-        | {"overlap_grad_reduce", "overlap_param_gather"}
+        | {"overlap_grad_reduce", "overlap_param_gather", "sequence_parallel"}
     )
 }
 """What a framework always does: torchtitan shards all state (FSDP2) and overlaps its exchange."""
@@ -129,6 +129,8 @@ def _says(reading: Reading, name: str, value: Plain, framework: str) -> bool:
         return True
     if name in IMPLIED.get(framework, ()):
         return True
+    if name.endswith("_dropout") and value == 0.0 and framework not in BY_SHAPE:
+        return True  # as the model's own config says
     if name == "seq_length" and reading.get("dataset_seq_length") == value:
         return True
     found = reading.get(name)
