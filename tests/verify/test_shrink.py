@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from meshwright.errors import LayoutError, MeshwrightError
+from meshwright.job.spec import Execution
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.model import catalog
@@ -111,3 +113,13 @@ def test_random_copies_keep_what_the_plan_has() -> None:
         assert any(isinstance(kind.ffn, Moe) for kind in copy.model.kinds) == model.is_moe
         assert copy.pipeline() is not None
     assert seen > 60
+
+
+def test_what_stands_in_for_a_gpus_work_is_said_with_what_that_leaves_unproven() -> None:
+    base = plan("mixtral-8x7b", Layout(ep=8), 16)
+    fsdp = shrink(replace(base, execution=Execution(fsdp=True, dispatcher="deepep", optimizer_offload=0.5)))
+    said = " / ".join([*fsdp.notes, *fsdp.subject.config().notes])
+    assert "the distributed optimizer stands in for FSDP" in said
+    assert "the deepep kernels themselves are not proven" in said
+    assert "offload is not proven" in said
+    assert shrink(base).notes == ()

@@ -184,7 +184,8 @@ def execution_fields(model: Model, execution: Execution) -> tuple[dict[str, Any]
         if execution.dispatcher in ("deepep", "hybridep"):
             fields["moe_token_dispatcher_type"] = "alltoall"
             notes.append(
-                f"{execution.dispatcher} needs GPUs; alltoall moves the same tokens to the same experts"
+                f"{execution.dispatcher} needs GPUs: alltoall stands in and moves the same tokens to the "
+                f"same experts; the {execution.dispatcher} kernels themselves are not proven"
             )
         if execution.capacity_factor is not None:
             fields["moe_expert_capacity_factor"] = execution.capacity_factor

@@ -107,9 +107,14 @@ def small_layout(subject: Subject, stages: int, most_ranks: int) -> tuple[Layout
 def small_execution(execution: Execution, notes: list[str]) -> Execution:
     """The same flags, less those that change results or need a GPU."""
     if execution.capacity_factor is not None:
-        notes.append("no token is dropped: which ones are depends on the ranks")
+        notes.append("no token is dropped, since which ones are depends on the ranks: dropping is not proven")
     if execution.fsdp:
-        notes.append("sharded data parallelism (FSDP) runs as the distributed optimizer")
+        notes.append(
+            "the distributed optimizer stands in for FSDP: gradients are summed over the same ranks; the "
+            "sharding of weights, their gathering before each layer and its overlap are not proven"
+        )
+    if execution.optimizer_offload:
+        notes.append("the optimizer state stays where the ranks are: its offload is not proven")
     recompute = execution.recompute
     if recompute.granularity == "full":
         recompute = replace(recompute, num_layers=1)

@@ -109,7 +109,8 @@ def outcome(small: SmallCopy, answer: Mapping[str, Any], faults: list[str]) -> O
     loss, norm = gaps(answer["plan"], answer["reference"])
     seen = f"; the injected fault {faults[0]} was seen" if faults else ""
     text = f"{small.subject.layout} on {small.subject.world} ranks learns what one process learns"
-    return Outcome("pass", f"{text} (loss {loss:.0e}, gradient norm {norm:.0e} apart){seen}", evidence)
+    text += f" (loss {loss:.0e}, gradient norm {norm:.0e} apart){seen}"
+    return Outcome("pass", "; ".join([text, *evidence["notes"]]), evidence)
 
 
 def faulty_outcome(fault: str, small: SmallCopy, answer: Mapping[str, Any]) -> Outcome:
