@@ -81,8 +81,8 @@ def keeps(engine: EngineProcess, subject: Subject, predicted: Mapping[int, float
     if recurrent:
         kinds = " and ".join(sorted({_mixer_words(kind.mixer) for kind in recurrent}))
         text = f"modelled only: what the GPU kernels of {kinds} save is not in the engine's own modules"
-        ours = {str(stage): round(size) for stage, size in (predicted or {}).items()}
-        return Outcome("skipped", text, {"figures": "modelled", "our_bytes": ours})
+        modelled = {str(stage): round(size) for stage, size in (predicted or {}).items()}
+        return Outcome("skipped", text, {"figures": "modelled", "our_bytes": modelled})
     stages = sorted({0, subject.layout.pp - 1})
     found = saved_bytes(engine, subject, stages=stages, until_steady=True)
     rows = []
