@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from meshwright.cluster.parse import parse_cluster, parse_gpu_count
+from meshwright.errors import QuestionError
 from meshwright.frameworks.check import Report
 from meshwright.frameworks.check_files import check_files
 from meshwright.frameworks.read import Given, read_command, read_text
@@ -13,6 +15,7 @@ from meshwright.frameworks.reading import Reading
 from meshwright.frameworks.view import Beside
 
 FileProgress = Callable[[int, int], None]
+MOST_NODES = 1_000_000
 
 
 def check(
@@ -24,6 +27,7 @@ def check(
     gpus: str | int | None = None,
     gpu: str | None = None,
     gpus_per_node: int | None = None,
+    nodes: int | None = None,
     environment: Mapping[str, str] | None = None,
     arguments: Mapping[int, str] | None = None,
     framework: str | None = None,
@@ -34,20 +38,28 @@ def check(
 ) -> Report:
     """Read files (or directories, or glob patterns), a live command or a text, and judge every run in them.
 
-    gpus         world size or cluster, where the files do not settle it
+    gpus         world size or cluster, where the files do not settle it; nodes: machines instead
     environment  values of environment variables; arguments: positional arguments of a script
     online       a model named by a hub id may be looked up
     pass_others  files that say nothing of a training are passed over, not reported (for commit hooks)
     Nothing that is read is ever run. Raises QuestionError when there is nothing to check.
     """
     given = Given(environment=environment or {}, arguments=arguments or {}, framework=framework)
-    beside = _beside(gpus, gpu, gpus_per_node, framework_version, online)
+    beside = replace(_beside(gpus, gpu, gpus_per_node, framework_version, online), nodes=_nodes(nodes, gpus))
     readings: list[Reading] = []
     if command:
         readings += read_command(command, given)
     if text is not None:
         readings += read_text(text, name, given)
     return check_files(files, given, beside, progress, more=readings, others="pass" if pass_others else "say")
+
+
+def _nodes(nodes: int | None, gpus: str | int | None) -> int | None:
+    if nodes is not None and not 0 < nodes <= MOST_NODES:
+        raise QuestionError(f"--nodes {nodes}: between 1 and {MOST_NODES:,}")
+    if nodes is not None and gpus is not None:
+        raise QuestionError("say --nodes or --gpus, not both")
+    return nodes
 
 
 def _beside(

@@ -29,6 +29,7 @@ def check(
     gpus: Annotated[str | None, typer.Option("--gpus", help="how many GPUs, or a cluster (64xH100)")] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", help="kind of GPU")] = None,
     gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", help="GPUs a node")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="how many nodes, instead of --gpus")] = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable")
     ] = None,
@@ -67,6 +68,7 @@ def check(
             gpus=gpus,
             gpu=gpu,
             gpus_per_node=gpus_per_node,
+            nodes=nodes,
             environment=pairs("--env", env or []),
             arguments=numbered("--arg", arg or []),
             framework=framework,

@@ -57,7 +57,9 @@ class CheckResult:
         said = [f"{how}, for {', '.join(names)}" for how, names in options.items()]
         asks = {unknown.option for unknown in self.reading.unknowns} & {"gpus", "nodes", "gpus per node"}
         if self.reading.launcher.world is None and not asks:
-            said.append("give --gpus 64xH100 (or --env NNODES=VALUE), for the number of GPUs")
+            machines = self.reading.launcher.nodes is not None
+            how = "--gpus-per-node 8" if machines else "--gpus 64xH100 (or --nodes 8, or --env NNODES=VALUE)"
+            said.append(f"give {how}, for the number of GPUs")
         return tuple(said)
 
     def layout(self) -> dict[str, Any]:

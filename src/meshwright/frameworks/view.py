@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshwright.errors import QuestionError
 from meshwright.frameworks.reading import Launcher, Reading, Source, Value
 from meshwright.frameworks.spelling import short_names
+from meshwright.frameworks.world import from_counts
 
 if TYPE_CHECKING:
     from meshwright.cluster.spec import Cluster, Gpu
@@ -54,6 +55,7 @@ class Beside:
     world: int | None = None
     gpu: str | None = None
     gpus_per_node: int | None = None
+    nodes: int | None = None
     framework_version: str | None = None
     online: bool = False
     """Whether a model that is named by a hub id may be looked up there."""
@@ -65,8 +67,9 @@ def framework_of(reading: Reading) -> Framework:
 
 def with_given(reading: Reading, beside: Beside) -> Reading:
     """The reading with GPUs and their kind as the person says."""
-    launcher = reading.launcher
     given = Source(kind="given", name="--gpus")
+    reading = _machines_given(reading, beside)
+    launcher = reading.launcher
     if beside.world is not None:
         launcher = Launcher(
             nodes=None,
@@ -81,6 +84,29 @@ def with_given(reading: Reading, beside: Beside) -> Reading:
     if beside.gpu is not None:
         reading = replace(reading, gpu=Value(beside.gpu, Source(kind="given", name="--gpu")))
     return reading
+
+
+def _machines_given(reading: Reading, beside: Beside) -> Reading:
+    """The reading with a number of nodes, or of GPUs a node, that the person says."""
+    launcher = reading.launcher
+    nodes, per_node = launcher.nodes, launcher.gpus_per_node
+    if beside.nodes is not None:
+        nodes = Value(beside.nodes, Source(kind="given", name="--nodes"))
+    if beside.gpus_per_node is not None and (per_node is None or beside.nodes is not None):
+        per_node = Value(beside.gpus_per_node, Source(kind="given", name="--gpus-per-node"))
+    if (nodes is launcher.nodes and per_node is launcher.gpus_per_node) or nodes is None:
+        return reading
+    if per_node is None:
+        kind = str(beside.gpu or (reading.gpu.value if reading.gpu else "")).upper()
+        usual = USUAL_TRAY if kind.startswith("GB") else USUAL_NODE
+        per_node = Value(usual, Source(kind="default", name=f"{kind or 'GPU'} nodes"))
+    done = from_counts(nodes, per_node, launcher.programs)
+    open_ = tuple(u for u in reading.unknowns if u.option not in ("nodes", "gpus per node", "gpus"))
+    return replace(reading, launcher=done, unknowns=open_, complete=True)
+
+
+USUAL_NODE, USUAL_TRAY = 8, 4
+"""GPUs of a node where nothing says how many: HGX boards, and trays of GB200 and GB300."""
 
 
 def gpu_of(reading: Reading) -> Gpu | None:
