@@ -27,13 +27,14 @@ from meshwright.errors import MeshwrightError
 from meshwright.facts import load_json
 from meshwright.job.precedents import Recipe, all_recipes
 from meshwright.job.spec import Execution
-from meshwright.layout.layout import Layout
+from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.layout.rules import View, check
 from meshwright.planner.again import one_row
-from meshwright.planner.search import search
+from meshwright.planner.fit import least_state_bytes
+from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes, free_flags
-from recipe_questions import RELEASE, execution_of, layout_of, pipeline_of, question_of
+from recipe_questions import RELEASE, execution_of, layout_of, pipeline_of, question_of, settings_of
 from reporting import REPORTS, table, write
 
 Outcome = Literal["top", "tied", "band", "behind", "over", "invalid", "refused", "accepted", "no model"]
@@ -50,6 +51,8 @@ class Standing:
     fitting  layouts of the job that fit
     slower   predicted step time over that of the fastest, less 1
     best     the layout predicted fastest
+    anew     the degrees with the best recompute, sharding and CP communication for them are in the first
+             tenth of all degrees, or within the band of the fastest
     why      the terms that separate the two, or why there is no place
     """
 
@@ -59,6 +62,7 @@ class Standing:
     fitting: int = 0
     slower: float | None = None
     best: str = ""
+    anew: bool = False
     why: str = ""
 
     @property
@@ -111,7 +115,10 @@ def _ranked(
         words = f"{used.peak[0] / 1024**3:.1f} GiB of {usable / 1024**3:.1f}"
         return Standing(recipe=recipe, outcome="over", why=words)
     flags = {name: free_flags(execution)[name] for name in ("fsdp", "cp_comm")}
-    found = search(question, Axes(execution=execution, flags=flags, splits="both"), keep=np.inf)
+    # offline packing has a micro-batch of one pack (rule offline-packing-mbs)
+    sizes = (1,) if settings_of(recipe)["packed"] == "1" else None
+    axes = Axes(execution=execution, flags=flags, splits="both", mbs=sizes)
+    found = search(question, axes, keep=np.inf)
     step, best = float(timed.step[0]), int(found.step.argmin())
     place = int((found.step < step * (1 - 1e-9)).sum()) + 1
     slower = step / float(found.step[best]) - 1
@@ -130,8 +137,23 @@ def _ranked(
         recipe=recipe, outcome=outcome, place=place, fitting=found.fitting, slower=slower,
         best=f"{found.table.layout(best)}, recompute {best_flags.recompute}"
         + (" FSDP" if best_flags.fsdp else ""),
+        anew=outcome in GOOD or _anew(found, layout, timed.band),
         why=", ".join(f"{name} {value:+.0%}" for name, value in largest if abs(value) >= 0.005),
     )  # fmt: skip
+
+
+def _anew(found: Found, layout: Layout, band: float) -> bool:
+    """Whether the best with the recipe's degrees is in the first tenth of all degrees, or in the band."""
+    columns = np.stack([getattr(found.table, name) for name in DEGREES], axis=1)
+    degrees, row = np.unique(columns, axis=0, return_inverse=True)
+    best = np.full(len(degrees), np.inf)
+    np.minimum.at(best, row.ravel(), found.step)
+    mine = (degrees == [getattr(layout, name) for name in DEGREES]).all(axis=1)
+    if not mine.any():
+        return False
+    step = float(best[mine][0])
+    place = int((best < step * (1 - 1e-9)).sum()) + 1
+    return place <= TOP_SHARE * len(degrees) + 1 or step <= best.min() * (1 + band)
 
 
 def lines_of(standings: Sequence[Standing], seconds: float) -> list[str]:
@@ -143,7 +165,8 @@ def lines_of(standings: Sequence[Standing], seconds: float) -> list[str]:
         "",
         f"{len(standings)} recipes of Megatron Bridge, each searched whole for its own job: model, GPUs, "
         "sequence, batch, precision, gradient type, dispatcher, graphs, overlaps and offload as in the "
-        "recipe; degrees, micro-batch, recompute, FSDP and the CP communication free. "
+        "recipe; degrees, micro-batch, recompute, FSDP and the CP communication free; where the samples are "
+        "packed the micro-batch is one pack, as Megatron Bridge demands. "
         f"{seconds:.0f} s in all.",
         "",
         f"*top*: in the first {TOP_SHARE:.0%} of the ranking; *tied*: within {tie:.0%} of the fastest; "
@@ -159,6 +182,7 @@ def lines_of(standings: Sequence[Standing], seconds: float) -> list[str]:
     ]
     lines += _why_behind(standings)
     lines += _by_group("kind", standings, lambda s: f"{s.recipe.kind}, {s.recipe.task}")
+    lines += _by_group("class", standings, _class)
     lines += _by_group("GPU", standings, lambda s: s.recipe.gpu)
     lines += _by_group("model", standings, lambda s: s.recipe.model)
     for outcome, title in (
@@ -181,11 +205,26 @@ def lines_of(standings: Sequence[Standing], seconds: float) -> list[str]:
     return lines
 
 
+def _class(one: Standing) -> str:
+    """Library recipes by what they are for: a small fine-tuning must start, not be fast."""
+    recipe = one.recipe
+    if recipe.kind == "perf":
+        return "tuned"
+    what = "pre-training" if recipe.task == "pretrain" else "fine-tuning"
+    size = "one node or less" if recipe.gpus <= 8 else "more than a node"
+    batch = "batch of 64 or less" if recipe.gbs <= 64 else "larger batch"
+    return f"library {what}, {size}, {batch}"
+
+
 def _sentence(kind: str, standings: Sequence[Standing]) -> str:
     count = Counter(s.outcome for s in standings if s.outcome in JUDGED)
     good, judged = sum(count[name] for name in GOOD), sum(count.values())
     parts = ", ".join(f"{count[name]} {name}" for name in JUDGED)
-    return f"- **{kind}: {good} of {judged} ({good / max(judged, 1):.1%})** ({parts})"
+    anew = sum(s.anew for s in standings if s.outcome in JUDGED)
+    return (
+        f"- **{kind}: {good} of {judged} ({good / max(judged, 1):.1%})** ({parts}); with recompute, sharding "
+        f"and CP communication chosen anew for the same degrees {anew} ({anew / max(judged, 1):.1%})"
+    )
 
 
 def _why_behind(standings: Sequence[Standing]) -> list[str]:
@@ -201,7 +240,24 @@ def _why_behind(standings: Sequence[Standing]) -> list[str]:
             f"{deep} of {len(own)} have TP of 4 or more, {sum(s.recipe.mbs == 1 for s in own)} a "
             f"micro-batch of 1, {sum(not s.recipe.fsdp for s in own)} no FSDP."
         )
+    over = [s.recipe for s in standings if s.outcome == "over"]
+    lines.append(
+        f"- over: {len(over)}, of which {sum(map(_too_much_state, over))} cannot hold weights, gradients and "
+        "optimizer state even shared over every GPU; the others are over with the layout and the recompute "
+        "that they set."
+    )
+    lines.append(
+        "- library recipes state layouts that work on the GPUs of their name. Most of those that are behind split "
+        "layers by TP or PP further than memory asks for (the fastest layout stands beside each), which costs "
+        "kernel launches and traffic at small batches."
+    )
     return [*lines, ""]
+
+
+def _too_much_state(recipe: Recipe) -> bool:
+    """Whether the state alone, shared over all GPUs of a recipe, is more than they hold."""
+    question = question_of(recipe)
+    return least_state_bytes(question) > recipe.gpus * question.cluster.gpu.usable_memory
 
 
 def _by_group(title: str, standings: Sequence[Standing], key: Callable[[Standing], str]) -> list[str]:
