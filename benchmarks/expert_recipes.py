@@ -222,8 +222,9 @@ def _sentence(kind: str, standings: Sequence[Standing]) -> str:
     parts = ", ".join(f"{count[name]} {name}" for name in JUDGED)
     anew = sum(s.anew for s in standings if s.outcome in JUDGED)
     return (
-        f"- **{kind}: {good} of {judged} ({good / max(judged, 1):.1%})** ({parts}); with recompute, sharding "
-        f"and CP communication chosen anew for the same degrees {anew} ({anew / max(judged, 1):.1%})"
+        f"- **{kind}: {good} of {judged} ({good / max(judged, 1):.1%})** ({parts}); "
+        "with recompute, sharding and CP communication chosen anew for the same degrees "
+        f"{anew} ({anew / max(judged, 1):.1%})"
     )
 
 
