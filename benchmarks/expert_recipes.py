@@ -248,9 +248,9 @@ def _why_behind(standings: Sequence[Standing]) -> list[str]:
         "that they set."
     )
     lines.append(
-        "- library recipes state layouts that work on the GPUs of their name. Most of those that are behind split "
-        "layers by TP or PP further than memory asks for (the fastest layout stands beside each), which costs "
-        "kernel launches and traffic at small batches."
+        "- library recipes state layouts that work on the GPUs of their name. Most of those that are behind "
+        "split layers by TP or PP further than memory asks for (the fastest layout stands beside each), "
+        "which costs kernel launches and traffic at small batches."
     )
     return [*lines, ""]
 
