@@ -19,6 +19,9 @@ WINDOWS = ((0.96, 1.0), (0.85, 0.96), (0.5, 0.85))
 GAIN = 0.01
 """A count that is faster by less than this is called as fast."""
 
+MANY = 2_000_000
+"""Layouts beyond which the smaller counts are searched with the flags of the best alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fewer:
@@ -74,6 +77,10 @@ def fewer_gpus(
     Empty for powers of two, and where every GPU earns its keep.
     """
     cluster, job = question.cluster, question.job
+    if found.searched > MANY and len(found.table):
+        # with the flags of the best alone: a smaller number may be missed, none is praised wrongly
+        best = found.table.executions[int(found.table.execution[0])]
+        axes = replace(axes, execution=best, flags={}, recompute=None)
     here = job.tokens_per_step / float(found.step[0]) if found.fitting else 0.0
     better = []
     for count in rounder(cluster.world):
