@@ -19,6 +19,7 @@ from meshwright.cost.schedule import (
     schedule_table,
     simulate,
 )
+from meshwright.cost.schedule_length import step_length
 from meshwright.errors import QuestionError
 
 
@@ -147,3 +148,19 @@ def test_trace_has_one_complete_event_a_pass():
     assert len(complete) == 2 * 3 * 2
     assert max(e["ts"] + e["dur"] for e in complete) == pytest.approx(timeline.seconds * 1e6)
     assert [e["args"]["name"] for e in events if e["ph"] == "M"] == ["first", "stage 1"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "micro", "group", "combined"),
+    [(1, 1, 3, 1, False), (1, 3, 4, 2, False), (4, 1, 2, 4, False), (4, 1, 9, 4, True), (4, 3, 8, 4, False),
+     (3, 2, 7, 5, True), (8, 2, 5, 8, False)],
+)  # fmt: skip
+def test_the_length_alone_is_that_of_the_simulated_passes(stages, chunks, micro, group, combined):
+    rng = np.random.default_rng(stages * 100 + micro)
+    forward, backward, more, most = rng.uniform(0.5, 2.0, size=(4, stages, chunks))
+    costs = PipelineCosts(
+        forward=forward, backward=backward, alone_forward=forward + more, alone_backward=backward + most,
+        message=0.07, blocking=0.4,
+    )  # fmt: skip
+    whole = simulate(costs, micro, group=group, combined=combined).seconds
+    assert step_length(costs, micro, group, combined=combined) == whole

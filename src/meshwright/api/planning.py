@@ -22,7 +22,7 @@ from meshwright.planner.again import one_row, read_again
 from meshwright.planner.answer import Estimate, Plans, degrees, estimates
 from meshwright.planner.nearby import advice
 from meshwright.planner.objectives import front_told
-from meshwright.planner.reasons import binding, reasons
+from meshwright.planner.reasons import binding, reasons_of
 from meshwright.planner.references import references
 from meshwright.planner.remedies import Remedy, remedies
 from meshwright.planner.repricing import shown_rows
@@ -75,14 +75,10 @@ def plans_of(asked: Asked, found: Found, top: int, seconds: float, *, variants: 
     """The best rows of a search as answers, simulated and ranked again."""
     rows, ties = shown_rows(asked.question, found, top, practice(asked), variants=variants)
     answers = estimates(asked.question, found.table.rows(rows)) if len(rows) else ()
+    why = reasons_of(found, rows.tolist(), asked.question) if found.fitting else ((),) * len(answers)
     told = [
-        _told(
-            asked,
-            answer,
-            tied=number < ties and found.ties > 1,
-            why=reasons(found, int(row), asked.question) if found.fitting else (),
-        )
-        for number, (row, answer) in enumerate(zip(rows, answers, strict=True))
+        _told(asked, answer, tied=number < ties and found.ties > 1, why=own)
+        for number, (answer, own) in enumerate(zip(answers, why, strict=True))
     ]
     return Plans(
         plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,

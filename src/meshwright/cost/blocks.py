@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from meshwright.cost.keys import Keys
 from meshwright.cost.launch import launch_seconds, waiting
 from meshwright.cost.machine import Machine, Operation
 from meshwright.cost.offload import exposed_seconds, host_bandwidth, hosted_bytes
-from meshwright.cost.operations import operations
+from meshwright.cost.operations import joining_operations, operations
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Bools, Floats
 
@@ -45,13 +45,11 @@ def block_costs(x: Machine, held: Bools | None = None) -> BlockCosts:
     kinds = describe_kinds(x.model)
     size = (len(x.keys), len(kinds), len(BLOCK_TERMS))
     forward, backward, hidden = np.zeros(size), np.zeros(size), np.zeros(size[:2])
-    known: dict[tuple[str, int | None], tuple[Operation, ...]] = {}
+    known: Known = {}
     for column, kind in enumerate(kinds):
         if held is not None and not held[column]:
             continue
-        parts = known.setdefault((kind.role, kind.layer), ())
-        if not parts:
-            parts = known[kind.role, kind.layer] = tuple(operations(x, kind))
+        parts = _parts(x, kind, known)
         forward[:, column], backward[:, column], hidden[:, column] = _block(x, kind, parts)
     hosted = hosted_bytes(x)
     if hosted is not None:
@@ -60,6 +58,23 @@ def block_costs(x: Machine, held: Bools | None = None) -> BlockCosts:
             compute = side[:, :, COMPUTE].sum(axis=2)
             side[:, :, _OFFLOAD] = exposed_seconds(hosted, compute, bandwidth) * (compute > 0)
     return BlockCosts(forward=forward, backward=backward, hidden=hidden)
+
+
+Known = dict[tuple[str, int | None], tuple[Operation, ...]]
+"""Operations by the role and layer of a block."""
+
+
+def _parts(x: Machine, kind: BlockKind, known: Known) -> tuple[Operation, ...]:
+    """The operations of a block, each worked out once: an MTP module holds a layer and a head."""
+    key = kind.role, kind.layer
+    if key not in known:
+        if kind.role == "mtp":
+            layer = _parts(x, replace(kind, role="layer"), known)
+            head = _parts(x, replace(kind, role="head", layer=None), known)
+            known[key] = (*layer, *joining_operations(x, kind), *head)
+        else:
+            known[key] = tuple(operations(x, kind))
+    return known[key]
 
 
 def _block(x: Machine, kind: BlockKind, parts: tuple[Operation, ...]) -> tuple[Floats, Floats, Floats]:

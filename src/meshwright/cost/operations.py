@@ -113,8 +113,8 @@ def linear_operations(x: Machine, weight: Weight, layer: Layer) -> tuple[Operati
     spared = _fused_quantisation(x, weight)
     cast = Operation(
         term="memory_bound",
-        forward=x.quantise(m * k * groups) * spared,
-        backward=x.quantise(m * n * groups) * spared,
+        forward=x.quantise(m * k * groups, groups) * spared,
+        backward=x.quantise(m * n * groups, groups) * spared,
         modules=modules,
     )
     return product, cast
@@ -212,12 +212,17 @@ def head_operations(x: Machine) -> Iterator[Operation]:
 
 
 def _mtp_operations(x: Machine, kind: BlockKind) -> Iterator[Operation]:
-    """A whole MTP module: joining projection, its layer, its own pass through the head."""
-    layer = x.model.kinds[kind.layer or 0]
-    yield from layer_operations(x, layer)
-    join = next(w for w in block_weights(x.model, kind) if w.name == "mtp.eh_proj")
-    yield from (op for op in linear_operations(x, join, layer) if op is not None)
+    """A whole MTP module: its layer, joining projection, its own pass through the head."""
+    yield from layer_operations(x, x.model.kinds[kind.layer or 0])
+    yield from joining_operations(x, kind)
     yield from head_operations(x)
+
+
+def joining_operations(x: Machine, kind: BlockKind) -> Iterator[Operation]:
+    """The projection that joins an MTP module's two inputs."""
+    join = next(w for w in block_weights(x.model, kind) if w.name == "mtp.eh_proj")
+    products = linear_operations(x, join, x.model.kinds[kind.layer or 0])
+    yield from (op for op in products if op is not None)
 
 
 def _vision_operations(x: Machine) -> Iterator[Operation]:

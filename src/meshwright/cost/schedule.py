@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from meshwright.cost.schedule_length import step_length
 from meshwright.errors import QuestionError
 from meshwright.layout.table import Floats
 
@@ -208,11 +209,17 @@ def pipeline_seconds(
     group = group or costs.stages
     most = ROUNDS * max(costs.stages, group)
     if micro <= most + group:
-        return simulate(costs, micro, group=group, combined=combined).seconds
+        return _length(costs, micro, group, combined)
     rest = micro % group
-    long = simulate(costs, most + rest, group=group, combined=combined).seconds
-    short = simulate(costs, most + rest - group, group=group, combined=combined).seconds
+    long = _length(costs, most + rest, group, combined)
+    short = _length(costs, most + rest - group, group, combined)
     return long + (micro - most - rest) / group * (long - short)
+
+
+def _length(costs: PipelineCosts, micro: int, group: int, combined: bool) -> float:
+    """What `simulate` ends at; it says why where the passes never finish."""
+    seconds = step_length(costs, micro, group, combined=combined)
+    return simulate(costs, micro, group=group, combined=combined).seconds if seconds is None else seconds
 
 
 def chrome_trace(timeline: Timeline, names: Sequence[str] = ()) -> dict[str, object]:

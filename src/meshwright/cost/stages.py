@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,19 +50,21 @@ def distinct_stages(splits: SplitTable) -> StageView:
     stages are equal.
     """
     picked: list[tuple[list[int], list[int]]] = []
-    for counts, mask in zip(splits.counts, splits.stage_mask, strict=True):
-        real = counts[: int(mask.sum())].reshape(int(mask.sum()), -1)
-        _, first, times = np.unique(real, axis=0, return_index=True, return_counts=True)
-        order = np.argsort(first)
-        picked.append((first[order].tolist(), times[order].tolist()))
+    for counts, number in zip(splits.counts, splits.stage_mask.sum(axis=1).tolist(), strict=True):
+        first: dict[bytes, int] = {}
+        contents = [stage.tobytes() for stage in counts[:number]]
+        for stage, content in enumerate(contents):
+            first.setdefault(content, stage)
+        equal = Counter(contents)
+        picked.append((list(first.values()), [equal[content] for content in first]))
     depth = max((len(first) for first, _ in picked), default=0)
     size = len(picked)
     position = np.zeros((size, depth), dtype=np.int64)
     multiplicity = np.zeros((size, depth), dtype=np.int64)
     counts = np.zeros((size, depth, *splits.counts.shape[2:]), dtype=np.int16)
-    for u, (stages, equal) in enumerate(picked):
+    for u, (stages, times) in enumerate(picked):
         n = len(stages)
-        position[u, :n], multiplicity[u, :n] = stages, equal
+        position[u, :n], multiplicity[u, :n] = stages, times
         counts[u, :n] = splits.counts[u, stages]
     return StageView(counts=counts, position=position, multiplicity=multiplicity, kinds=splits.kinds)
 

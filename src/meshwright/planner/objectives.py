@@ -61,6 +61,11 @@ def front(*costs: Floats) -> Ints:
     """
     table_of = np.stack([np.asarray(cost, dtype=float) for cost in costs], axis=1)
     order = np.lexsort(tuple(table_of.T[::-1]))
+    if len(costs) == 2:  # after the first cost, only a new least of the second is not beaten
+        second = table_of[order, 1]
+        new = np.diff(np.minimum.accumulate(second), prepend=np.inf) < 0
+        new[:1] = True
+        return np.asarray(order[new], dtype=np.int64)
     kept: list[int] = []
     best = np.empty((0, table_of.shape[1]))
     for row in order.tolist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -63,17 +63,27 @@ def reasons(found: Found, row: int, question: Question | None = None) -> tuple[s
 
     question  with it, each comparison says which terms of the step make the difference
     """
-    table, here = found.table, float(found.step[row])
+    return reasons_of(found, (row,), question)[0]
+
+
+def reasons_of(
+    found: Found, rows: Sequence[int], question: Question | None = None
+) -> tuple[tuple[str, ...], ...]:
+    """The reasons of several rows, their neighbours priced together."""
     usable = question.cluster.gpu.usable_memory if question is not None else float("inf")
-    near = list(_neighbours(found, row, usable))
-    rows = np.array([row, *(other for _, _, _, other in near)], dtype=np.int64)
-    terms = _terms(question, table.rows(rows)) if question is not None else None
-    words = []
-    for place, (name, value, changed, other) in enumerate(near, 1):
-        said = f"{name} {changed} instead of {value}: {_difference(float(found.step[other]), here)}"
-        words.append(said + (_because(terms, place, here) if terms is not None else ""))
-    words += _without_recompute(found, row)
-    return tuple(words)
+    near = [list(_neighbours(found, row, usable)) for row in rows]
+    needed = dict.fromkeys(rows, 0) | {other: 0 for each in near for _, _, _, other in each}
+    places = {row: place for place, row in enumerate(needed)}
+    terms = _terms(question, found.table.rows(np.array([*needed]))) if question and needed else None
+    told = []
+    for row, each in zip(rows, near, strict=True):
+        here, words = float(found.step[row]), []
+        for name, value, changed, other in each:
+            said = f"{name} {changed} instead of {value}: {_difference(float(found.step[other]), here)}"
+            more = _because(terms, places[row], places[other], here) if terms is not None else ""
+            words.append(said + more)
+        told.append((*words, *_without_recompute(found, row)))
+    return tuple(told)
 
 
 def _neighbours(found: Found, row: int, usable: float) -> Iterator[tuple[str, object, object, int]]:
@@ -106,9 +116,9 @@ def _terms(question: Question, rows: LayoutTable) -> dict[str, Floats]:
     return step_time(question, rows, distinct_stages(rows.splits)).terms
 
 
-def _because(terms: dict[str, Floats], place: int, here: float) -> str:
+def _because(terms: dict[str, Floats], mine: int, place: int, here: float) -> str:
     """The two terms that change most, as shares of this plan's step."""
-    change = {name: float(values[place] - values[0]) / here for name, values in terms.items()}
+    change = {name: float(values[place] - values[mine]) / here for name, values in terms.items()}
     largest = sorted(change.items(), key=lambda item: -abs(item[1]))[:2]
     said = [f"{MORE_WORDS[name]} {share:+.1%}" for name, share in largest if abs(share) >= SAME]
     return f" ({', '.join(said)})" if said else ""
