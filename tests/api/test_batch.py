@@ -46,3 +46,18 @@ def test_rows_that_cannot_run_or_be_read_say_why(predicted):
 def test_a_table_that_is_none_is_refused(tmp_path):
     with pytest.raises(QuestionError):
         write_batch(tmp_path / "missing.csv", tmp_path / "out.csv")
+
+
+def test_a_run_that_states_no_layout_takes_a_plans_and_says_so(tmp_path):
+    # MLPerf Training 4.1, Llama 2 70B LoRA on 8 H100, batch 8, sequence 8192: 3.7 s a step in the median
+    runs, out = tmp_path / "runs.csv", tmp_path / "out.csv"
+    runs.write_text(
+        "id,model,gpu,gpus,precision,gbs,seq_len,framework,task,release\n"
+        "lora,Llama 2 70B LoRA (MLPerf),H100,8,?,8,8192,nemo,lora,v4.1\n"
+    )
+    assert write_batch(runs, out) == 1
+    with out.open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["valid"] == "True"
+    assert row["assumed"].startswith("layout ")
+    assert float(row["step_seconds"]) == pytest.approx(3.7, rel=0.3)

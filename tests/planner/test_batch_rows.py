@@ -139,3 +139,24 @@ def test_an_encoder_decoder_has_both_sides():
     model = setup_from_arguments(args).model
     assert model.num_layers == 12 + 3 * 12
     assert model.loss_share == 0.25
+
+
+def test_mlperf_rows_run_in_the_precision_of_their_round():
+    """Rounds 2.1 to 5.0 train in FP8, 5.1 in FP4 on Blackwell; what a row says itself comes first."""
+    row = {**LLAMA, "model": "Llama 2 70B LoRA (MLPerf)", "precision": "?", "framework": "nemo"}
+    found = {
+        (gpu, round_): read_run({**row, "gpu": gpu, "release": round_}).question.job.precision
+        for gpu, round_ in (("H100", "v4.1"), ("B200", "v5.0"), ("B200", "v5.1"), ("H100", "v5.1"))
+    }
+    assert list(found.values()) == ["fp8", "fp8", "nvfp4", "fp8"]
+    assert read_run({**row, "precision": "BF16", "release": "v5.1"}).question.job.precision == "bf16"
+
+
+def test_positions_reach_the_sequence_of_a_run_that_ran():
+    run = read_run({**LLAMA, "seq_len": "131072", "cp": "8", "pp": "1", "vp": "", "gbs": "8"})
+    assert run.question.model.max_position == 131072
+
+
+def test_a_key_names_the_model_where_the_name_says_more():
+    run = read_run({**LLAMA, "model": "Qwen3 MoE 30B", "model_key": "qwen3-30b", "pp": "1", "vp": ""})
+    assert run.question.model.name == "qwen3-30b-a3b"

@@ -30,6 +30,7 @@ from meshwright.job.spec import (
 from meshwright.job.stacks import default_execution, execution_source
 from meshwright.layout.layout import DEGREES
 from meshwright.layout.pipeline import PipelineLayout
+from meshwright.model.change import reaching
 from meshwright.model.load import load_model
 from meshwright.model.spec import Model
 from meshwright.planner.space import Axes, Range, free_flags
@@ -108,6 +109,7 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         job, optimizer=options.optimizer, grad_dtype=options.grad_dtype,
         longest_packed_sequence=options.longest_packed_sequence, packing=_packing(options),
     )  # fmt: skip
+    described, raised = _reaching(described, job.seq_length, options)
     job, rolled = _with_rollout(job, described, cluster, options)
     stack = Stack(
         release=options.stack, framework=options.framework, framework_version=options.framework_version
@@ -129,7 +131,16 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         )
         assumed = (*assumed, note)
     packed = (PACKED,) if packs(options) else ()
-    return Asked(question=question, execution=execution, assumptions=(*assumed, *rolled, *packed, *flags))
+    assumed = (*assumed, *raised, *rolled, *packed, *flags)
+    return Asked(question=question, execution=execution, assumptions=assumed)
+
+
+def _reaching(model: Model, tokens: int, options: Options) -> tuple[Model, tuple[Assumption, ...]]:
+    """The model with positions for the sequence, unless somebody said how many it has; and that it was so."""
+    if "max_position" in options.model_changes or (longer := reaching(model, tokens)) is model:
+        return model, ()
+    why = f"the model says {model.max_position:,}; rotary positions reach as far as is asked"
+    return longer, (Assumption(option="--max-position", value=str(tokens), source=why),)
 
 
 def _with_rollout(

@@ -71,6 +71,16 @@ def override(model: Model, changes: Mapping[str, object]) -> Model:
     return model
 
 
+def reaching(model: Model, tokens: int) -> Model:
+    """The model with positions for sequences of `tokens`: rotary positions have no table that is too short.
+
+    Learned positions are a table of the model's own and stay as they are.
+    """
+    if not model.max_position or model.learned_positions or model.max_position >= tokens:
+        return model
+    return replace(model, max_position=tokens)
+
+
 def stretch(pattern: Sequence[int], count: int) -> tuple[int, ...]:
     """The pattern at another depth: its head (such as dense first layers) stays, its period repeats.
 

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,11 @@ from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.table import LayoutTable
 from meshwright.model.catalog import find
+from meshwright.model.change import reaching
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row
 from meshwright.planner.arguments import Setup, setup_from_arguments
+from meshwright.planner.batch_choice import chosen_layout
 from meshwright.planner.batch_flags import (
     Row,
     execution_of,
@@ -60,6 +63,8 @@ class Run:
     layout: Layout
     execution: Execution
     pipeline: PipelineLayout | None
+    chosen: bool = False
+    """Whether the layout is the search's choice because the row states none."""
 
     def table(self) -> LayoutTable:
         return one_row(self.question, self.layout, self.execution, self.pipeline)
@@ -87,21 +92,29 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def read_batch(path: Path, settings: Path | None = None) -> Iterator[Run | Unreadable]:
-    """Every row of a table of runs, joined with its settings; a row that makes no sense says why."""
+def read_batch(
+    path: Path, settings: Path | None = None, *, choose: bool = False
+) -> Iterator[Run | Unreadable]:
+    """Every row of a table of runs, joined with its settings; a row that makes no sense says why.
+
+    choose  take the layout that a plan would put first where a row states none
+    """
     joined = {row.get("id", ""): row for row in read_rows(settings)} if settings is not None else {}
     for number, row in enumerate(read_rows(path), start=1):
         name = row.get("id") or f"row {number}"
         try:
-            yield read_run(row, joined.get(name))
+            yield read_run(row, joined.get(name), choose=choose)
         except MeshwrightError as error:
             yield Unreadable(id=name, why=str(error))
 
 
-def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] | None = None) -> Run:
+def read_run(
+    row: Row, settings: Row | None = None, models: Mapping[str, Model] | None = None, *, choose: bool = False
+) -> Run:
     """The run of one row; QuestionError or LayoutError where it describes none.
 
     models  models by name beside those of the catalog
+    choose  take the layout that a plan would put first where the row states none
     """
     name = row.get("id") or row.get("test_case") or row.get("model") or "run"
     if said(row, "args_json"):
@@ -109,6 +122,9 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
     if said(row, "hidden"):
         return _run(name, row, setup_from_arguments(_arguments_of_columns(row), program=_program(row)))
     model = _model(row, models or {})
+    stated = states_layout(row)
+    if not stated and not choose:
+        raise QuestionError(f"the row states no layout (none of {', '.join(STATE_A_LAYOUT)})")
     layout, pipeline = _layout(row, model, settings or {})
     cluster = _cluster(row, layout)
     precision = precision_of(row, settings or {})
@@ -121,7 +137,7 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
         precision=precision,
         max_position=model.max_position,
         seq_length=whole(row, "seq_len"),
-        global_batch=whole(row, "gbs") or layout.mbs * layout.dp(cluster.world) * (whole(row, "ga") or 1),
+        global_batch=whole(row, "gbs") or (_batch(row, layout, cluster) if stated else None),
     )
     bridge = "bridge" in row.get("framework", "") or "nemo" in row.get("framework", "")
     stack = Stack(release=release_of(row), framework="megatron-bridge" if bridge else "megatron-lm")
@@ -131,9 +147,27 @@ def read_run(row: Row, settings: Row | None = None, models: Mapping[str, Model] 
     if "optimizer_offload" in hints(row) and (share := re.search(r"opt(\d+)", hints(row))):
         execution = replace(execution, optimizer_offload=int(share.group(1)) / 100)
     job = replace(job_of(job, row, settings or {}), packing=packing_of(row, model.is_moe))
+    model = reaching(model, job.seq_length)  # it ran, so its positions reached
     question = Question(model=model, cluster=cluster, job=job, stack=stack)
-    run = Run(id=name, question=question, layout=layout, execution=execution, pipeline=pipeline)
-    return run if says_recompute(row, settings or {}) else lightest_that_fits(run)
+    if not stated:
+        layout, execution, pipeline = chosen_layout(question, execution, whole(row, "mbs"))
+    run = Run(
+        id=name, question=question, layout=layout, execution=execution, pipeline=pipeline, chosen=not stated
+    )
+    return run if not stated or says_recompute(row, settings or {}) else lightest_that_fits(run)
+
+
+STATE_A_LAYOUT = ("tp", "pp", "cp", "ep", "fsdp", "sharding")
+
+
+def states_layout(row: Row) -> bool:
+    """Whether a row says how its GPUs divide the training; one GPU leaves nothing to say."""
+    return any(said(row, name) for name in STATE_A_LAYOUT) or (whole(row, "gpus") or 1) == 1
+
+
+def _batch(row: Row, layout: Layout, cluster: Cluster) -> int:
+    """The global batch [samples] of a row that states none: its micro-batches, else one a rank."""
+    return layout.mbs * layout.dp(cluster.world) * (whole(row, "ga") or 1)
 
 
 def lightest_that_fits(run: Run) -> Run:
@@ -216,10 +250,19 @@ def _model(row: Row, models: Mapping[str, Model]) -> Model:
     name = said(row, "model_key") if said(row, "model_key") in models else said(row, "model")
     if not name:
         raise QuestionError("the row names no model")
-    model = models.get(name) or find(WORDS_BESIDE_A_NAME.sub(" ", name).strip())
+    model = models.get(name) or _found(name, said(row, "model_key"))
     cut = re.search(r"\(L=(\d+)\)|-proxyL(\d+)", f"{name} {row.get('model_key', '')}")
     layers = whole(row, "layers") or (int(cut.group(1) or cut.group(2)) if cut else None)
     return with_layers(model, layers) if layers and layers != model.num_layers else model
+
+
+def _found(name: str, key: str) -> Model:
+    """The catalog's model of a row's name or, where that says more or less than a name, of its key."""
+    bare = WORDS_BESIDE_A_NAME.sub(" ", name).strip()
+    for tried in (bare, key):
+        with suppress(QuestionError):
+            return find(tried)
+    return find(bare)
 
 
 WORDS_BESIDE_A_NAME = re.compile(
@@ -271,9 +314,6 @@ def _gpu(kind: str) -> tuple[str, float | None]:
 
 
 def _layout(row: Row, model: Model, settings: Row) -> tuple[Layout, PipelineLayout | None]:
-    degrees = ("tp", "pp", "cp", "ep", "fsdp", "sharding")
-    if not any(said(row, name) for name in degrees) and (whole(row, "gpus") or 1) > 1:
-        raise QuestionError(f"the row states no layout (none of {', '.join(degrees)})")
     tp, pp, vpp = (whole(row, name) or 1 for name in ("tp", "pp", "vp"))
     pp, vpp = max(pp, 1), max(vpp, 1)
     if vpp > 1 and pp == 1:

@@ -50,7 +50,18 @@ def precision_of(row: Row, settings: Row) -> Precision:
     if "fp8" in text:
         current = "bridge" in row.get("framework", "") or "tensorwise" in text or "rowwise" in text
         return "fp8-current" if current else "fp8"
+    if text in ("", "?") and "mlperf" in said(row, "model").lower():
+        return _of_mlperf(row)
     return "fp16" if text == "fp16" else "bf16"
+
+
+def _of_mlperf(row: Row) -> Precision:
+    """What NVIDIA's MLPerf Training code runs in: FP8 since round 2.1, FP4 on Blackwell since round 5.1."""
+    round_ = re.match(r"v(\d+)\.(\d+)", row.get("release") or "")
+    number = (int(round_[1]), int(round_[2])) if round_ else (0, 0)
+    if number >= (5, 1) and re.match(r"G?B[23]00", said(row, "gpu")):
+        return "nvfp4"
+    return "fp8" if number >= (2, 1) and not said(row, "gpu").startswith("A100") else "bf16"
 
 
 def job_of(job: Job, row: Row, settings: Row) -> Job:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from meshwright.cost.limits import LARGEST_MICRO_BATCH, LONGEST_SEQUENCE, longest_sequence
 from meshwright.cost.question import Question
+from meshwright.model.change import reaching
 from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes
 
@@ -48,11 +49,8 @@ def surely(question: Question) -> Question:
 
 def at_length(question: Question, tokens: int) -> Question:
     """The question with sequences of `tokens`; rotary positions have no table that could be too short."""
-    model = question.model
-    if model.max_position and not model.learned_positions:
-        model = replace(model, max_position=max(model.max_position, tokens))
     job = replace(question.job, seq_length=tokens, packing=(), longest_packed_sequence=None)
-    return replace(question, model=model, job=job)
+    return replace(question, model=reaching(question.model, tokens), job=job)
 
 
 def most_tokens(question: Question, axes: Axes) -> Capacity:
