@@ -31,7 +31,7 @@ def _sentence(part: Callable[[View], str], view: View) -> str:
 
 
 def _grids(v: View) -> str:
-    words = f"fewest GPUs: {v.min_gpus} = pp {v.pp} x lcm({v.tp * v.cp}, {v.ep * v.etp})"
+    words = f"needs {v.min_gpus} GPUs = pp {v.pp} x lcm({v.tp * v.cp}, {v.ep * v.etp})"
     per_node = v.get("gpus_per_node")
     if per_node:
         nodes = -(-int(v.min_gpus) // per_node)
