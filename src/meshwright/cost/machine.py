@@ -78,10 +78,12 @@ class Machine:
         seconds = gemm_seconds(self.gemm_constants(quantised=quantised), m, n, k, groups, out, apart)
         # the power limit throttles what a whole job draws: bf16 GEMMs in an fp8 job run at its clock
         power = fmt if quantised or not self.recipe.quantised else "fp8"
+        own = (power, *(f"{kind} {power}" for kind in self.kernels.kinds))
+        kinds = (*self.kernels.kinds, *own, *((self.recipe.name,) if quantised else ()))
         if self.kernels.sustained and self.kernels.burst(fmt):  # this format alone was not measured here
-            factor = self.question.calibration.factor("gemm", *self.kernels.kinds, power)
+            factor = self.question.calibration.factor("gemm", *kinds)
         else:
-            factor = self.factor("gemm", power)
+            factor = self.factor("gemm", *kinds[len(self.kernels.kinds) :])
         return np.asarray(seconds * factor)
 
     def gemm_constants(self, *, quantised: bool) -> GemmConstants:
@@ -99,19 +101,22 @@ class Machine:
             modules=modules,
         )
 
-    def quantise(self, elements: Floats) -> Floats:
-        """Seconds to bring elements into the number format of the recipe. [Q]"""
+    def quantise(self, elements: Floats, tensors: Floats | float = 1.0) -> Floats:
+        """Seconds to bring elements into the number format of the recipe. [Q]
+
+        tensors  in how many pieces of their own scale: with one scale a tensor each takes its own kernels
+        """
         form = self.kernels.table["quantise"]
         moved = form[self.recipe.name] * elements
-        seconds = moved / (form["efficiency"] * self.question.cluster.gpu.hbm) + form["launch"]
+        alone = form["kernels_a_tensor"].get(self.recipe.name, 0.0)
+        launches = np.maximum(alone * tensors, 1.0)
+        seconds = moved / (form["efficiency"] * self.question.cluster.gpu.hbm) + launches * form["launch"]
         return np.asarray(seconds * self.factor("quantise", self.recipe.name))
 
 
 def machine_for(question: Question, keys: Keys) -> Machine:
     """Prices for the keys of a table. Strides follow the rank order tp-cp-ep-dp-pp."""
-    network = network_of(
-        question.cluster, 1.0 / question.calibration.factor("network"), question.measured
-    )
+    network = network_of(question.cluster, 1.0 / question.calibration.factor("network"), question.measured)
     one = np.ones_like(keys.tp)
     return Machine(
         question=question,
