@@ -6,7 +6,7 @@ The cost of one layer depends on (tp, cp, ep, etp, mbs, sp, execution) and on no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,10 @@ _FIELDS = ("tp", "cp", "ep", "etp", "mbs", "sp", "execution")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """Q distinct layer keys; every array is [Q]."""
+    """Q distinct layer keys; every array is [Q].
+
+    What no layer reads of an execution (fsdp, optimizer_offload) is not to be read from a key.
+    """
 
     tp: Ints
     cp: Ints
@@ -64,10 +67,22 @@ class Keys:
 
 
 def distinct_keys(table: LayoutTable) -> Keys:
-    """The distinct layer keys of a table, and the key of each row."""
-    first, of_row = distinct_rows([getattr(table, name) for name in _FIELDS])
-    columns = {name: getattr(table, name)[first] for name in _FIELDS}
-    return Keys(**columns, executions=table.executions, of_row=of_row)
+    """The distinct layer keys of a table, and the key of each row.
+
+    Executions that differ only in what no layer reads share their keys.
+    """
+    seen: dict[Execution, int] = {}
+    alike = [
+        seen.setdefault(replace(one, fsdp=False, optimizer_offload=0.0), number)
+        for number, one in enumerate(table.executions)
+    ]
+    columns = {name: getattr(table, name) for name in _FIELDS}
+    columns["execution"] = np.array(alike, dtype=np.int64)[table.execution]
+    first, of_row = distinct_rows(list(columns.values()))
+    return Keys(
+        **{name: column[first] for name, column in columns.items()}, executions=table.executions,
+        of_row=of_row,
+    )  # fmt: skip
 
 
 LARGEST_CODE = 1 << 22

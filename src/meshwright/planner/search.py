@@ -11,17 +11,21 @@ import numpy as np
 from meshwright.cost.memory import MemoryTable
 from meshwright.cost.question import Question
 from meshwright.job.spec import Execution
-from meshwright.layout.rules import legal_mask
 from meshwright.layout.table import Bools, Floats, Ints, LayoutTable
-from meshwright.planner.flags import FULL, Candidate, Saving, combinations_of, differs, savings_of
+from meshwright.planner.flags import FULL, Candidate, Saving, combinations_of, savings_of
 from meshwright.planner.guide.rows import sequence_rows
+from meshwright.planner.lawful import Lawful, lawful
+from meshwright.planner.least_time import least_seconds
 from meshwright.planner.pricing import Piece, Pricer
 from meshwright.planner.ranking import Known, rank
 from meshwright.planner.space import Axes, geometries
 from meshwright.planner.values import table as space_table
 
 TOGETHER = 16
-"""Combinations of flags that are searched together: the cost of a call is shared, memory stays small."""
+"""Combinations of flags that are searched together: the cost of a call is shared, memory stays small. With
+more of them than this the fastest under the base flags is found first, so that few are priced."""
+ROWS_TOGETHER = 2**19
+"""Rows up to which more combinations are searched together."""
 
 Progress = Callable[[int, int], None]
 """Called with (done, all) as pieces of the space are done."""
@@ -105,24 +109,35 @@ def search(
     keep      layouts proven slower than this many times the fastest are not scored; `inf` scores all
     """
     space = geometries(question, axes)
-    pricer = Pricer(question, space)
     savings = savings_of(question.model, axes)
     flags = combinations_of(axes)
+    law = lawful(question, axes, space, flags, savings)
+    pricer = Pricer(question, space)
     tally = _Tally(
         keep=space_table()["keep"]["value"] if keep is None else keep,
         usable=question.cluster.gpu.usable_memory,
     )
-    whole = len(space) * len(flags) * len(savings)
-
-    def step(rows: int) -> None:
-        tally.done += rows
-        if progress is not None:
-            progress(min(tally.done, whole), whole)
-
+    tally.legal, tally.refused = law.count(), Counter(law.refused())
     partial = False
     try:
-        for start in range(0, len(flags), TOGETHER):
-            _search_flags(axes, pricer, flags[start : start + TOGETHER], savings, tally, step)
+        if len(flags) > TOGETHER and np.isfinite(tally.keep):
+            tally.best = _first_best(question, axes)
+            quick = _quick(pricer, law, flags, tally)
+            tally.excluded["time"] += law.rows(np.flatnonzero(~quick)).count()
+            kept = np.flatnonzero(quick)
+            law, pricer = law.rows(kept), Pricer(question, space.rows(kept))
+        possible = law.possible()
+        together = max(TOGETHER, ROWS_TOGETHER // max(len(pricer.space), 1))
+        whole = len(pricer.space) * len(possible) * len(savings)
+
+        def step(combinations: int) -> None:
+            tally.done += len(pricer.space) * combinations
+            if progress is not None:
+                progress(tally.done, whole)
+
+        for start in range(0, len(possible), together):
+            batch = _Batch.of(law, flags, savings, possible[start : start + together])
+            _search_flags(pricer, batch, tally, step)
     except KeyboardInterrupt:
         if not tally.pieces:
             raise
@@ -130,54 +145,80 @@ def search(
     return _ranked(question, pricer, tally, practice, partial=partial)
 
 
-def _search_flags(
-    axes: Axes, pricer: Pricer, flags: Sequence[Candidate], savings: Sequence[Saving], tally: _Tally,
-    step: Callable[[int], None],
-) -> None:  # fmt: skip
-    """Every geometry under some combinations of flags and each saving.
+def _first_best(question: Question, axes: Axes) -> float:
+    """The fastest layout under the base flags alone: what all others are held against."""
+    found = search(question, replace(axes, flags={}))
+    inside = found.peak <= question.cluster.gpu.usable_memory
+    return float(found.step[inside].min(initial=np.inf)) if found.fitting else np.inf
+
+
+def _quick(pricer: Pricer, law: Lawful, flags: Sequence[Candidate], tally: _Tally) -> Bools:
+    """Geometries that some flags may bring near the fastest. [G]"""
+    if np.isinf(tally.best):
+        return np.ones(len(pricer.space), dtype=bool)
+    least = least_seconds(pricer, [flags[number].execution for number in law.possible().tolist()])
+    return np.asarray(least <= tally.keep * tally.best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Some combinations of flags that are searched together, with every saving.
 
     Rows are numbered as in `Pricer.pieces`: G geometries under F combinations are F*G rows.
+
+    executions  one tuple a saving; legal  [F*G] one mask a saving
     """
-    space = pricer.space
-    worth = np.stack([differs(one, axes, space.table) for one in flags]).ravel()  # [F*G]
-    candidates = [tuple(saving.applied(one.execution) for one in flags) for saving in savings]
-    legal = [_legal(pricer, executions, worth, tally) for executions in candidates]
-    reach = np.any(legal, axis=0)
-    tally.legal += int(np.sum(legal))
+
+    flags: tuple[Execution, ...]
+    savings: Sequence[Saving]
+    executions: list[tuple[Execution, ...]]
+    legal: list[Bools]
+
+    @classmethod
+    def of(cls, law: Lawful, flags: Sequence[Candidate], savings: Sequence[Saving], some: Ints) -> _Batch:
+        own = tuple(flags[number].execution for number in some.tolist())
+        return cls(
+            flags=own, savings=savings,
+            executions=[tuple(saving.applied(one) for one in own) for saving in savings],
+            legal=[law.mask(some, number) for number in range(len(savings))],
+        )  # fmt: skip
+
+    def exclude(self, rows: Ints, why: str, tally: _Tally) -> None:
+        """Count rows that a bound excludes under every saving."""
+        tally.excluded[why] += int(np.sum([mask[rows].sum() for mask in self.legal]))
+
+
+def _search_flags(pricer: Pricer, batch: _Batch, tally: _Tally, step: Callable[[int], None]) -> None:
+    """Every geometry under some combinations of flags and each saving."""
+    savings, size = batch.savings, len(pricer.space)
+    reach = np.any(batch.legal, axis=0)
+    bounds = Bounds(keep=tally.keep, times=np.zeros(len(reach)), roomy={})
+    bounded = len(savings) > 1 and savings[0].recompute.granularity == "none"
+    known = bounded and np.isfinite(tally.best)
+    if known:  # something fits: times first, since few are near the fastest
+        for piece in pricer.pieces(np.flatnonzero(reach), batch.executions[0]):
+            bounds.times[piece.rows] = piece.seconds()
+        slow = np.flatnonzero(reach & (bounds.times > tally.keep * tally.best))
+        batch.exclude(slow, "time", tally)
+        reach[slow] = False
     if len(savings) > 1:
         least = Saving(recompute=FULL, offload=savings[-1].offload)
-        lightest = tuple(least.applied(one.execution) for one in flags)
+        lightest = tuple(least.applied(one) for one in batch.flags)
         possible = _within_memory(pricer, reach, lightest, tally)
-        _remember_over(pricer, reach & ~possible, candidates, legal, tally)
-        tally.excluded["memory"] += int(np.sum([mask & ~possible for mask in legal]))
+        _remember_over(pricer, reach & ~possible, batch, tally)
+        batch.exclude(np.flatnonzero(reach & ~possible), "memory", tally)
         reach &= possible
-    bounds = Bounds(keep=tally.keep, times=np.zeros(len(worth)), roomy={})
-    for number, (executions, mask, saving) in enumerate(zip(candidates, legal, savings, strict=True)):
-        if number == 0 and len(savings) > 1 and saving.recompute.granularity == "none":
+    for number, (executions, mask, saving) in enumerate(
+        zip(batch.executions, batch.legal, savings, strict=True)
+    ):
+        if number == 0 and bounded and not known:
             for piece in pricer.pieces(np.flatnonzero(reach), executions):
-                _score_as_bound(piece, mask, bounds, tally, len(space))
+                _score_as_bound(piece, mask, bounds, tally, size)
         else:
             rows = bounds.left(np.flatnonzero(reach & mask), saving, tally)
             for piece in pricer.pieces(rows, executions):
-                _score(piece, bounds, tally, len(space))
-        step(len(worth))
-
-
-def _legal(pricer: Pricer, executions: tuple[Execution, ...], worth: Bools, tally: _Tally) -> Bools:
-    """Rows worth trying that can start with these flags. [F*G]"""
-    question, space = pricer.question, pricer.space
-    found, again = worth.copy(), executions[0].recompute
-    if again.method == "block" and again.num_layers is not None and len(space):
-        deepest = np.array([max(p.layers_per_chunk) for p in space.pipelines])
-        found &= np.tile(deepest[space.pipeline] > again.num_layers, len(executions))
-    rows = np.flatnonzero(found)
-    if not len(rows):
-        return found
-    table = replace(space.table.rows(rows % len(space)), executions=executions, execution=rows // len(space))
-    mask, reasons = legal_mask(question.model, question.cluster, question.job, table, question.stack)
-    tally.refused.update(reasons)
-    found[rows] = mask
-    return found
+                _score(piece, bounds, tally, size)
+        step(len(batch.flags))
 
 
 def _within_memory(pricer: Pricer, reach: Bools, lightest: tuple[Execution, ...], tally: _Tally) -> Bools:
@@ -188,15 +229,12 @@ def _within_memory(pricer: Pricer, reach: Bools, lightest: tuple[Execution, ...]
     return possible
 
 
-def _remember_over(
-    pricer: Pricer, over: Bools, candidates: Sequence[tuple[Execution, ...]], legal: Sequence[Bools],
-    tally: _Tally,
-) -> None:  # fmt: skip
+def _remember_over(pricer: Pricer, over: Bools, batch: _Batch, tally: _Tally) -> None:
     """Remember which row needs least, each with the heaviest saving that is legal there."""
     if tally.pieces:  # something fits: nobody will ask
         return
     left = over.copy()
-    for executions, mask in zip(reversed(candidates), reversed(legal), strict=True):
+    for executions, mask in zip(reversed(batch.executions), reversed(batch.legal), strict=True):
         for piece in pricer.pieces(np.flatnonzero(left & mask), executions):
             tally.remember_least(piece, piece.floor(), len(pricer.space))
         left &= ~mask

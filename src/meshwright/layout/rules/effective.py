@@ -32,11 +32,44 @@ def defaults(framework: str) -> Options:
     return {**table["common"], **table[framework]}
 
 
-def effective(said: Mapping[str, Any], framework: str, code_date: str) -> tuple[Options, tuple[Fill, ...]]:
-    """Effective options, and what was filled in that the defaults table cannot say."""
+class _Noting(Options):
+    """Options that note which of them are read."""
+
+    def __init__(self, values: Mapping[str, Any], seen: set[str]) -> None:
+        super().__init__(values)
+        self.seen = seen
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.seen.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.seen.add(name)
+        return super().get(name, default)
+
+
+def merged(said: Mapping[str, Any], framework: str) -> Options:
+    """What was said over the framework's defaults, nothing filled in yet."""
     options: Options = {**defaults(framework), **{k: v for k, v in said.items() if v is not None}}
     for name, value in said.items():
         options.setdefault(name, value)
+    return options
+
+
+def effective(
+    said: Mapping[str, Any], framework: str, code_date: str, seen: set[str] | None = None
+) -> tuple[Options, tuple[Fill, ...]]:
+    """Effective options, and what was filled in that the defaults table cannot say.
+
+    seen  takes the names of the options that filling in reads
+    """
+    options = merged(said, framework)
+    if seen is not None:
+        options = _Noting(options, seen)
     fills: list[Fill] = []
     for step in (_hybrid, _pipeline, _grids, _model, _batch, _recompute, _data_parallel):
         fills += step(options, framework, code_date)

@@ -55,7 +55,7 @@ def legal_mask(
     def refuse(rules: list[Rule], options: Mapping[str, Any], rows: Any) -> None:
         view = table_view({**base, **options}, table, rows, stack.framework, date, model)
         for rule in rules:
-            broken = _broken(rule, view, len(view.tp))
+            broken = broken_rows(rule, view, len(view.tp))
             if broken.any():
                 reasons[rule.id] = reasons.get(rule.id, 0) + int(broken.sum())
                 legal[rows] &= ~broken
@@ -81,7 +81,7 @@ def table_view(
     return View(options=values, said=said, framework=framework, code_date=date, model=model, fills=fills)
 
 
-def _broken(rule: Rule, view: View, rows: int) -> Bools:
+def broken_rows(rule: Rule, view: View, rows: int) -> Bools:
     """Rows that break a rule [rows]; none where it does not bind or cannot be decided."""
     if not rule.binds(view):
         return np.zeros(rows, dtype=bool)
