@@ -43,6 +43,10 @@ PLANS: dict[str, tuple[str, str, Job, Layout, Execution]] = {
                 Layout(tp=2, cp=8, sp=True), Execution(cp_comm="a2a")),
     "mla-big": ("deepseek-v3", "1024xH100", Job(seq_length=4096, global_batch=8192),
                 Layout(tp=2, ep=64, sp=True), Execution(dispatcher="deepep")),
+    "sinks-and-windows": ("gpt-oss-20b", "16xH100", Job(seq_length=4096, global_batch=128),
+                          Layout(tp=2, ep=8, sp=True), Execution()),
+    "stretched": ("llama-3.1-8b", "8xH100", Job(seq_length=8192, global_batch=128),
+                  Layout(tp=2, sp=True), Execution()),
     "no-recipe": ("llama2-13b", "16xH100", Job(seq_length=4096, global_batch=128),
                   Layout(tp=2, pp=2, sp=True), Execution()),
 }  # fmt: skip

@@ -32,7 +32,7 @@ def model_from(options: Mapping[str, Any], name: str = "the model of the script"
     if not all(_count(options, key) for key in SHAPE) or options["num_layers"] > MAX_LAYERS:
         return None
     mixer = _mixer(options)
-    gated = bool(options.get("swiglu") or options.get("gated_linear_unit"))
+    gated = any(options.get(name) for name in ("swiglu", "gated_linear_unit", "quick_geglu"))
     bias = options.get("add_bias_linear") is True and not gated
     dense = Layer(mixer=mixer, ffn=Mlp(ffn=_ffn(options), gated=gated, bias=bias))
     kinds: tuple[Layer, ...] = (dense,)

@@ -194,9 +194,19 @@ def _said(options: Mapping[str, Plain]) -> dict[str, Plain]:
     for ours, theirs in OPPOSITE.items():
         if isinstance(value := said.pop(ours, None), bool):
             said[theirs] = not value
+    if said.pop("quick_geglu", None) is True:
+        said |= {"activation_func": "quick_gelu", "gated_linear_unit": True}
+    if said.pop("squared_relu", None) is True:
+        said |= {"activation_func": "squared_relu"}
     if said.get("swiglu") is True:
-        said |= {"activation_func": "silu", "gated_linear_unit": True}
+        said = {"activation_func": "silu", "gated_linear_unit": True, **said}
+    if said.get("position_embedding_type") == "yarn":
+        said = {f"yarn_{name}" if name in YARN else name: value for name, value in said.items()}
     return said
+
+
+YARN = ("rotary_scaling_factor", "mscale", "mscale_all_dim")
+"""What carries another name in YaRN of ordinary attention (gpt_provider.py)."""
 
 
 OPPOSITE = {

@@ -103,8 +103,10 @@ def _words(name: str, value: Plain) -> list[str]:
     flag = spellings.get((name, True)) or spellings.get((name, False))
     if flag is None or arguments()[flag][1] in ("on", "off"):
         return []
-    if name == "moe_layer_freq" and isinstance(value, tuple):
+    if name in ("moe_layer_freq", "window_attn_skip_freq") and isinstance(value, tuple):
         value = layer_list_text(value)
+    if name == "window_size" and isinstance(value, tuple):
+        value = ",".join(str(item) for item in value)
     items = value if isinstance(value, tuple) else (value,)
     return [f"--{flag}", *(str(item) for item in items)] if items else []
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from meshwright.frameworks.model_words import WORDS, settings_of
 from meshwright.frameworks.reading import Plain, Reading, Value
 from meshwright.frameworks.spelling import table
 
@@ -144,12 +145,21 @@ def _reaching(shape: Mapping[str, Plain], length: int) -> dict[str, Plain]:
 
 def _of_shape(model: Model, raised: Mapping[str, Plain]) -> tuple[str, ...]:
     """What to know where weights exist already."""
+    from meshwright.model.spec import Mla
+
     said: list[str] = []
     if raised:
+        more = "" if model.rope_scaling else "; weights that exist want their scaling of rotary positions too"
         said.append(
-            f"max_position_embeddings raised from {model.max_position:,} to the sequence length; "
-            "weights that exist want their scaling of rotary positions too"
+            f"max_position_embeddings raised from {model.max_position:,} to the sequence length{more}"
         )
+    scaling = model.rope_scaling
+    if (
+        scaling is not None
+        and scaling.kind == "yarn"
+        and not any(isinstance(k.mixer, Mla) for k in model.kinds)
+    ):
+        said.append("YaRN of ordinary attention: Megatron-LM has its arguments since 0.19")
     if model.rope_base is None and not model.learned_positions:
         said.append("the base of the rotary positions is not known here: existing weights want their own")
     return tuple(said)
@@ -211,12 +221,17 @@ def architecture_of(model: Model) -> dict[str, Plain]:
     sparse = [int(model.kinds[kind].is_moe) for kind in model.pattern]
     if any(sparse) and not all(sparse):
         found["moe_layer_freq"] = tuple(sparse)
+    found |= settings_of(model)
     kept: dict[str, Plain] = {
         name: value
         for name, value in found.items()
         if name not in LEFT_OUT and value is not None and value is not False and value not in ((), [])
     }
-    return kept | ({"add_bias_linear": False} if found["add_bias_linear"] is False else {})
+    return kept | {name: False for name in SAID_WHEN_OFF if found.get(name) is False}
+
+
+SAID_WHEN_OFF = ("add_bias_linear", "yarn_correction_range_round_to_int", "bias_gelu_fusion")
+"""Options of a model that are on where nobody says otherwise."""
 
 
 def plan_from(reading: Reading) -> Plan:
@@ -282,7 +297,7 @@ ARCHITECTURE = frozenset(
     | {"qk_pos_emb_head_dim", "num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq"}
     | {"moe_shared_expert_intermediate_size", "moe_router_enable_expert_bias", "moe_router_score_function"}
     | {"moe_router_pre_softmax", "moe_router_dtype", "moe_grouped_gemm", "mtp_num_layers", "rotary_base"}
-    | {"layernorm_epsilon", "rotary_percent", "use_rope_scaling", "rope_scaling_factor"}
+    | {"layernorm_epsilon", "attention_output_gate", *WORDS}
     | {"linear_num_key_heads", "linear_num_value_heads", "mamba_num_heads", "mamba_num_groups"}
     | {"mamba_state_dim", "mamba_head_dim", "should_pad_vocab", "make_vocab_size_divisible_by"}
 )

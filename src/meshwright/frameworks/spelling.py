@@ -48,7 +48,21 @@ def canonical(name: str, value: Plain) -> tuple[str, Plain]:
     if (opposite := table()["negated"].get(name)) is not None and isinstance(value, bool):
         return opposite, not value
     same: str = table()["same"].get(name, name)
+    if same in NUMBERS_IN_TEXT and isinstance(value, str):
+        value = _numbers(value)
     return same, value
+
+
+NUMBERS_IN_TEXT = ("window_size", "window_attn_skip_freq")
+"""Options that Megatron-LM takes as text and its configuration as numbers: `127,0`, `6`."""
+
+
+def _numbers(text: str) -> Plain:
+    words = [word.strip() for word in text.strip().strip("()[]").split(",")]
+    if len(text) > MAX_LIST or not all(WHOLE.fullmatch(word) for word in words):
+        return text
+    numbers = tuple(int(word) for word in words)
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def plain_value(word: str) -> Plain:

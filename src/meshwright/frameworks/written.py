@@ -31,7 +31,10 @@ IMPLIED: Mapping[str, frozenset[str]] = {
     )
 }
 """What a framework always does: torchtitan shards all state (FSDP2) and overlaps its exchange."""
-DEFAULTS: Mapping[str, Plain] = {"optimizer": "adam", "cp_comm_type": "p2p", "ckpt_format": "torch_dist"}
+DEFAULTS: Mapping[str, Plain] = {
+    "optimizer": "adam", "cp_comm_type": "p2p", "ckpt_format": "torch_dist", "add_bias_linear": True,
+    "yarn_correction_range_round_to_int": True,
+}  # fmt: skip
 """What a framework does that is not told."""
 
 
@@ -137,8 +140,8 @@ def _says(reading: Reading, name: str, value: Plain, framework: str) -> bool:
     if name == "virtual_pipeline_model_parallel_size":
         found = found or reading.get("num_virtual_stages_per_pipeline_rank")
         return found == value or value == 1 or reading.get("pipeline_model_parallel_layout") is not None
-    if found is None and value == 1 and not isinstance(value, bool):
-        return True
+    if found is None and value == 1 and isinstance(value, int) and not isinstance(value, bool):
+        return True  # a count: one of it
     if found is None and name == "sequence_parallel":
         return reading.get("tensor_model_parallel_size") in (None, 1)
     return _same(found, value)

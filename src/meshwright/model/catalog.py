@@ -77,7 +77,7 @@ def find(name: str) -> Model:
             f"the catalog has figures but no layer description for {row['name']} ({row[UNDESCRIBED]})"
         )
     known = {key: value for key, value in row.items() if key != STATED}
-    return model_from_row({**_rotary(row["name"]), **known})
+    return model_from_row({**_rotary(row["name"]), **_settings(row["name"]), **known})
 
 
 def _rotary(name: str) -> dict[str, float]:
@@ -85,6 +85,12 @@ def _rotary(name: str) -> dict[str, float]:
     base, epsilon, _ = load_json("meshwright.model", "rotary.json")["models"].get(name, (None, None, ""))
     found = {"rope_base": base, "norm_epsilon": epsilon}
     return {key: float(value) for key, value in found.items() if value is not None}
+
+
+def _settings(name: str) -> dict[str, Any]:
+    """What changes no size and is needed to load weights that exist, where a source states it."""
+    found = load_json("meshwright.model", "settings.json")["models"].get(name, {})
+    return {key: value for key, value in found.items() if key != "source"}
 
 
 def resolve(name: str) -> str:

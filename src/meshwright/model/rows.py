@@ -24,6 +24,8 @@ from meshwright.model.spec import (
     Mlp,
     Model,
     Moe,
+    RopeScaling,
+    Router,
     Vision,
 )
 
@@ -34,7 +36,13 @@ MIXERS: Mapping[str, type] = {
     "mamba2": Mamba2,
 }
 FFNS: Mapping[str, type] = {"mlp": Mlp, "moe": Moe}
-PARTS: Mapping[str, type] = {"indexer": Indexer, "compressor": Compressor, "vision": Vision}
+PARTS: Mapping[str, type] = {
+    "indexer": Indexer,
+    "compressor": Compressor,
+    "vision": Vision,
+    "rope_scaling": RopeScaling,
+    "router": Router,
+}
 LETTERS = "DESLMABCFGHIJKNOPQRTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 

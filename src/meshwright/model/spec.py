@@ -187,6 +187,45 @@ class Vision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How rotary positions are stretched beyond the length a model was first trained at.
+
+    kind      linear: positions over `factor`; llama3: by wavelength (Llama 3.1); yarn: YaRN, with the
+              scale of attention that goes with it; dynamic and longrope are named and not described
+    original  sequence length before it was stretched [tokens]
+    low, high         frequency factors of llama3
+    beta_fast, beta_slow   bounds of YaRN's ramp [rotations]
+    mscale, mscale_all_dim YaRN's scales of attention, where the model states them
+    truncate  bounds of the ramp are rounded to whole dimensions
+    """
+
+    kind: Literal["linear", "llama3", "yarn", "dynamic", "longrope"]
+    factor: float
+    original: int | None = None
+    low: float = 1.0
+    high: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """How scores of experts become weights; the same in every layer with experts."""
+
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    normalized: bool | None = None
+    """Weights of the chosen experts are made to sum to 1; None where it is not known."""
+    groups: int = 1
+    """Experts stand in this many groups, of which a token visits `group_top_k`."""
+    group_top_k: int = 1
+    scale: float = 1.0
+    """Factor on the weights (DeepSeek's routed_scaling_factor)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A decoder-only model (text part and, where there is one, its vision tower)."""
 
@@ -217,6 +256,25 @@ class Model:
     rope_base: float | None = None
     """Base of the rotary embedding's frequencies; None where it is not known (or there is no rotary)."""
     norm_epsilon: float | None = None
+    rope_scaling: RopeScaling | None = None
+    """None where positions are not stretched, or nobody said."""
+    rope_share: float | None = None
+    """Share of a head's width that is rotated, where it is not all."""
+    rope_local_base: float | None = None
+    """Base in layers with a window, where it is another (Gemma 3)."""
+    router: Router | None = None
+    """None for a dense model, or where nobody said."""
+    activation: str | None = None
+    """Activation function by Hugging Face's name; None for SiLU in gated blocks, GELU in others."""
+    zero_centered_norm: bool = False
+    """Norms multiply by 1 + weight (Gemma, Qwen3-Next)."""
+    embedding_scale: bool = False
+    """What the embedding gives is multiplied by the root of `hidden` (Gemma)."""
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    """Scores of attention, or logits, go through cap * tanh(x / cap) (Gemma 2)."""
+    query_scalar: float | None = None
+    """Attention divides by its root instead of that of the head's width (Gemma 2 and 3)."""
     hugging_face_id: str | None = None
     source: str = ""
     """Where the figures come from."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from meshwright.errors import QuestionError
 from meshwright.model.huggingface.fields import Fields
+from meshwright.model.huggingface.settings import settings
 from meshwright.model.spec import Layer, Model
 
 MTP_NAMES = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
@@ -39,6 +40,7 @@ def assemble(c: Fields, layers: Sequence[Layer], mtp: Layer | None = None, **ext
         "max_position": c.max_position,
         "rope_base": c.rope_base,
         "norm_epsilon": c.norm_epsilon,
+        **settings(c, layers),
     }
     return Model(kinds=tuple(kinds), pattern=pattern, mtp=mtp_kinds, **(usual | extra))
 

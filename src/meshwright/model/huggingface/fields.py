@@ -171,6 +171,8 @@ class Fields:
     def rope_base(self) -> float | None:
         """`rope_theta`, on top or inside `rope_parameters` (transformers 5)."""
         nested = self.raw("rope_parameters")
+        if isinstance(nested, dict) and isinstance(nested.get("full_attention"), dict):
+            nested = nested["full_attention"]  # one set for each kind of layer (Gemma 3)
         inside = nested.get("rope_theta") if isinstance(nested, dict) else None
         return _positive(self.raw("rope_theta"), self.raw("rotary_emb_base"), inside)
 
