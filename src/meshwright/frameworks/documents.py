@@ -77,10 +77,15 @@ def _walk(node: Any, path: str, file: str, flat: Flat, budget: list[int], depth:
         raise QuestionError(f"{file} holds more than {MAX_NODES:,} values; that is no config")
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            name = str(getattr(key, "value", "")) if isinstance(key, yaml.ScalarNode) else ""
+        named = [(str(getattr(key, "value", "")) if isinstance(key, yaml.ScalarNode) else "", value)
+                 for key, value in node.value]  # fmt: skip
+        for merged in [value for name, value in named if name == "<<"]:
+            # The mapping's own keys win over what is merged, wherever `<<` stands; the first of a list wins.
+            parts = merged.value[::-1] if isinstance(merged, yaml.SequenceNode) else [merged]
+            for part in parts:
+                _walk(part, path, file, flat, budget, depth + 1)
+        for name, value in named:
             if name == "<<":
-                _walk(value, path, file, flat, budget, depth + 1)
                 continue
             _walk(value, f"{path}.{name}" if path else name, file, flat, budget, depth + 1)
     elif isinstance(node, yaml.SequenceNode):

@@ -194,7 +194,7 @@ def _environment(flat: Flat, container: str, file: str) -> dict[str, Text]:
             break
         value = flat.get(f"{container}.env.{number}.value")
         if value is not None:
-            found[str(name.value)] = _text(value, file)
+            found[str(name.value)] = _substituted(_text(value, file), found)
     return found
 
 

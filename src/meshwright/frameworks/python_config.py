@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meshwright.errors import QuestionError
 from meshwright.frameworks.documents import Flat
 from meshwright.frameworks.dotted import is_option
-from meshwright.frameworks.python_values import Scope, command_line_defaults, dotted, literal_items, value_of
+from meshwright.frameworks.python_environment import late_environment
+from meshwright.frameworks.python_values import (
+    Scope,
+    class_values,
+    command_line_defaults,
+    dotted,
+    literal_items,
+    value_of,
+)
 from meshwright.frameworks.reading import Note, Plain, Source, Unknown, Value
 from meshwright.frameworks.spelling import canonical
 
@@ -23,8 +31,9 @@ PROVIDERS = ("Provider", "TransformerConfig", "ModelConfig", "Config", "Megatron
 CALLS = ("initialize_model_parallel", "MegatronStrategy")
 FROM_HUB = ("from_hf_pretrained", "from_pretrained", "from_hf_config", "import_ckpt")
 MACHINES = ("num_nodes", "num_gpus_per_node", "nodes", "devices", "gpus_per_node", "ntasks_per_node")
-CUDA_STARTS = ("init_process_group", "set_device", "synchronize", "initialize_megatron", "current_device")
 MAX_DEPTH = 60
+MAX_INSIDE = 8
+"""Functions that are read inside each other."""
 
 
 @dataclass
@@ -60,11 +69,23 @@ class PythonConfig:
 
 
 @dataclass
+class Functions:
+    """The functions of a file, and which of them have been read where they are called."""
+
+    home: Scope
+    nodes: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+    calls: dict[str, list[ast.Call]]
+    read: set[str] = field(default_factory=set)
+
+
+@dataclass
 class Walk:
     """One walk through a function: where it is, and what it has found."""
 
     scope: Scope
     config: PythonConfig
+    functions: Functions
+    depth: int = 0
 
 
 def tree_of(text: str, file: str) -> ast.Module:
@@ -86,19 +107,23 @@ def read(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
     scope.values["__name__"] = Value("__main__", Source(file=file))
     top = PythonConfig("")
     found: list[PythonConfig] = []
+    nodes = [n for n in ast.walk(module) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    functions = Functions(scope, {node.name: node for node in nodes}, _calls(module))
     try:
         scope.values |= command_line_defaults(module, scope)
-        _statements(module.body, Walk(scope, top), 0)
-        calls = _calls(module)
-        for node in ast.walk(module):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                config = PythonConfig(node.name)
-                inner = scope.inner(_parameters(node, scope, calls.get(node.name, [])))
-                _statements(node.body, Walk(inner, config), 0)
-                found.append(config)
+        class_values(module, scope)
+        _statements(module.body, Walk(scope, top, functions), 0)
+        for node in _callers_first(nodes):
+            if node.name in functions.read:
+                continue
+            config = PythonConfig(node.name)
+            inner = scope.inner(_parameters(node, scope, functions.calls.get(node.name, [])))
+            _statements(node.body, Walk(inner, config, functions), 0)
+            found.append(config)
     except RecursionError:
         raise QuestionError(f"{file} is nested too deeply for a config") from None
-    notes = _late_environment(module)
+    notes = late_environment(module)
+    found = [config for config in found if config.name not in functions.read]
     kept = [config for config in (top, *found) if config.flat or config.plain]
     for config in kept:
         config.notes = notes
@@ -107,6 +132,13 @@ def read(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
     if len(kept) == 1:
         kept[0].name = ""
     return kept
+
+
+def _callers_first(
+    nodes: list[ast.FunctionDef | ast.AsyncFunctionDef],
+) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """`main` and its like before the functions they call, which are then read where they are called."""
+    return sorted(nodes, key=lambda node: node.name not in ("main", "run", "cli"))
 
 
 def _calls(module: ast.Module) -> dict[str, list[ast.Call]]:
@@ -136,7 +168,10 @@ def _parameters(
     if len(calls) == 1:
         given = dict(zip((a.arg for a in arguments), calls[0].args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in calls[0].keywords if keyword.arg}
-        found |= {name: value_of(expression, scope) for name, expression in given.items()}
+        for name, expression in given.items():
+            found[name] = value_of(expression, scope)
+            if found[name] is None:
+                found |= {f"{name}.{key}": item for key, item in literal_items(expression, scope).items()}
     return found
 
 
@@ -148,6 +183,9 @@ def _statements(body: list[ast.stmt], walk: Walk, depth: int) -> None:
             targets: list[ast.expr] = [*node.targets] if isinstance(node, ast.Assign) else [node.target]
             if node.value is not None:
                 _assign(targets, node.value, walk)
+        elif isinstance(node, ast.AugAssign):
+            before = ast.copy_location(ast.parse(ast.unparse(node.target), mode="eval").body, node)
+            _assign([node.target], ast.copy_location(ast.BinOp(before, node.op, node.value), node), walk)
         elif isinstance(node, (ast.Expr, ast.Return)) and isinstance(node.value, ast.Call):
             _call(node.value, "", walk)
         elif isinstance(node, ast.If):
@@ -233,9 +271,11 @@ def _path(node: ast.expr, scope: Scope) -> str | None:
 
 def _option(path: str, node: ast.expr, walk: Walk) -> None:
     """An option set to an expression."""
-    value = value_of(node, walk.scope)
+    value = value_of(node, walk.scope) or _precision(node, walk.scope)
+    walk.scope.options.pop(path, None)
     if value is not None:
         walk.config.put(path, value)
+        walk.scope.options[path] = value
     elif isinstance(node, ast.Call) and (node.keywords or node.args):
         _call(node, path, walk)
         if not any(name.startswith(f"{path}.") for name in walk.config.flat):
@@ -244,11 +284,36 @@ def _option(path: str, node: ast.expr, walk: Walk) -> None:
         walk.config.leave_open(path, node, walk.scope.file)
 
 
+def _precision(node: ast.expr, scope: Scope) -> Value | None:
+    """`get_mixed_precision_config("bf16_mixed")` is the name that it is given."""
+    if not (isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords):
+        return None
+    named = (dotted(node.func) or "").split(".")[-1] == "get_mixed_precision_config"
+    return value_of(node.args[0], scope) if named else None
+
+
+def _inside(node: ast.Call, walk: Walk) -> bool:
+    """Read a function of this file where it is called, if that is its only call."""
+    functions = walk.functions
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    calls, body = functions.calls.get(name, []), functions.nodes.get(name)
+    if body is None or len(calls) != 1 or name in functions.read or walk.depth > MAX_INSIDE:
+        return False
+    functions.read.add(name)
+    given = _parameters(body, replace(walk.scope), calls)
+    inner = functions.home.inner(given)
+    inner.options = walk.scope.options
+    _statements(body.body, replace(walk, scope=inner, depth=walk.depth + 1), 0)
+    return True
+
+
 def _call(node: ast.Call, path: str, walk: Walk) -> None:
     """Keyword arguments of providers and recipes; nested calls are looked into."""
     scope, config = walk.scope, walk.config
     name = dotted(node.func) or ""
     last = name.split(".")[-1]
+    if _inside(node, walk):
+        return
     if last == "setattr" and len(node.args) == 3:
         _setattr(node, walk)
         return
@@ -316,36 +381,6 @@ def _recipe_call(node: ast.Call, name: str, last: str, config: PythonConfig, fil
         config.recipe = Value(parts[-2], Source(file=file, line=node.lineno))
     elif not last.startswith("_"):
         config.recipe = Value(last, Source(file=file, line=node.lineno))
-
-
-def _late_environment(module: ast.Module) -> tuple[Note, ...]:
-    """os.environ assignments after CUDA has started, in the order of the lines."""
-    started: int | None = None
-    notes: list[Note] = []
-    nodes = [node for node in ast.walk(module) if isinstance(node, (ast.Call, ast.Assign))]
-    for node in sorted(nodes, key=lambda n: n.lineno):
-        if isinstance(node, ast.Call):
-            name = dotted(node.func) or ""
-            cuda = ".cuda." in f".{name}." and not name.endswith(("is_available", "device_count"))
-            if (cuda or name.split(".")[-1] in CUDA_STARTS) and started is None:
-                started = node.lineno
-            continue
-        for target in node.targets:
-            if not (isinstance(target, ast.Subscript) and (dotted(target.value) or "").endswith("environ")):
-                continue
-            key = str(target.slice.value) if isinstance(target.slice, ast.Constant) else "a variable"
-            if started is not None and key.startswith(("CUDA", "NCCL", "PYTORCH", "NVTE", "NUM_OF_HYBRID")):
-                notes.append(
-                    Note(
-                        id="environment-after-cuda",
-                        severity="warn",
-                        message=f"{key} is set on line {node.lineno}, after CUDA has started on line "
-                        f"{started}, and has no effect: it must be set before CUDA init",
-                        fix=f"export {key} in the shell that starts the training",
-                        line=node.lineno,
-                    )
-                )
-    return tuple(notes)
 
 
 def write(flat: Mapping[str, Plain], heading: str, recipe_name: str) -> str:

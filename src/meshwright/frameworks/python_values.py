@@ -7,6 +7,7 @@ Understood: constants, names, arithmetic, comparisons, `a if c else b`, `min(..)
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,26 @@ OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
     ast.Mod: operator.mod,
+    ast.Pow: lambda a, b: a**b if abs(b) <= 64 and abs(a) < 2**32 else math.nan,
+    ast.LShift: lambda a, b: int(a) << int(b) if 0 <= b < 64 else math.nan,
+    ast.RShift: lambda a, b: int(a) >> int(b) if 0 <= b < 64 else math.nan,
 }
+WHOLE: Mapping[str, Callable[..., Plain]] = {
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "math.gcd": math.gcd,
+    "math.lcm": math.lcm,
+    "math.prod": lambda v: math.prod(v),
+    "math.log2": math.log2,
+    "abs": abs,
+    "round": round,
+    "sum": sum,
+    "math.sqrt": math.sqrt,
+    "pow": lambda a, b: a**b if abs(b) <= 64 else None,
+}
+"""Functions of numbers that launch files use."""
 COMPARISONS: dict[type[ast.cmpop], Callable[[Plain, Plain], bool]] = {
     ast.Eq: lambda a, b: a == b,
     ast.NotEq: lambda a, b: a != b,
@@ -59,6 +79,10 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    options: dict[str, Value] = field(default_factory=dict)
+    """Options that the configuration has so far, by dotted name without its first part."""
+    classes: dict[str, list[tuple[str, ast.expr | None]]] = field(default_factory=dict)
+    """Fields of the dataclasses of the file, with their defaults."""
 
     def inner(self, more: Mapping[str, Value | None]) -> Scope:
         """A scope inside this one; None hides a name whose value is not known there."""
@@ -66,7 +90,7 @@ class Scope:
         for name, value in more.items():
             if value is None:
                 values.pop(name, None)
-        return replace(self, values=values, aliases=dict(self.aliases))
+        return replace(self, values=values, aliases=dict(self.aliases), options=dict(self.options))
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -107,12 +131,31 @@ def value_of(node: ast.expr, scope: Scope) -> Value | None:
     if isinstance(node, ast.IfExp):
         condition = value_of(node.test, scope)
         return None if condition is None else value_of(node.body if condition.value else node.orelse, scope)
+    if isinstance(node, ast.JoinedStr):
+        return _formatted(node, scope, here)
     return _converted(node, scope, here) if isinstance(node, ast.Call) else None
 
 
+def _formatted(node: ast.JoinedStr, scope: Scope, here: Source) -> Value | None:
+    """An f-string of known values, without formats."""
+    parts: list[str] = []
+    for part in node.values:
+        value = value_of(part.value if isinstance(part, ast.FormattedValue) else part, scope)
+        if value is None or (isinstance(part, ast.FormattedValue) and part.format_spec is not None):
+            return None
+        parts.append(str(value.value))
+    return Value("".join(parts)[:MAX_ITEMS], here)
+
+
 def _attribute(node: ast.Attribute, scope: Scope) -> Value | None:
-    """A default of argparse (`args.tp`)."""
+    """A default of argparse (`args.tp`), an option that has been set (`cfg.model.seq_length`)."""
     base = node.value
+    path = dotted(node)
+    if path is not None and scope.options:
+        head, _, rest = path.partition(".")
+        whole = f"{scope.aliases[head]}.{rest}" if head in scope.aliases else path
+        if (known := scope.options.get(whole.partition(".")[2])) is not None:
+            return known
     if not isinstance(base, ast.Name) or base.id in scope.aliases:
         return None
     found = scope.values.get(f"{base.id}.{node.attr}")
@@ -180,6 +223,8 @@ def _binary(node: ast.BinOp, scope: Scope, here: Source) -> Value | None:
         result: Plain = apply(a, b)  # type: ignore[arg-type]
     except (ZeroDivisionError, OverflowError):
         return None
+    if isinstance(result, complex) or result != result:
+        return None
     return Value(result, source)
 
 
@@ -228,12 +273,24 @@ def _converted(node: ast.Call, scope: Scope, here: Source) -> Value | None:
         if len(numbers) != len(known) or len(known) < 2:
             return None
         return Value((min if name == "min" else max)(numbers), here)
+    if name in WHOLE and all(_is_small(argument.value) for argument in known):
+        try:
+            return Value(WHOLE[name](*(argument.value for argument in known)), here)
+        except (ValueError, OverflowError, TypeError, ZeroDivisionError):
+            return None
     if name in CONVERSIONS and len(known) == 1:
         try:
             return Value(CONVERSIONS[name](first.value), first.source)
         except (ValueError, OverflowError, TypeError):
             return None
     return None
+
+
+def _is_small(value: object) -> bool:
+    """A number, or numbers, with which no function takes long."""
+    if isinstance(value, tuple):
+        return len(value) < 100 and all(_is_small(item) for item in value)
+    return isinstance(value, (int, float)) and abs(value) < 2**32
 
 
 def literal_items(node: ast.expr, scope: Scope) -> dict[str, Value]:
@@ -245,12 +302,40 @@ def literal_items(node: ast.expr, scope: Scope) -> dict[str, Value]:
             value = value_of(item, scope)
             if name is not None and value is not None:
                 found[str(name.value)] = value
+    elif isinstance(node, ast.Name):
+        start = f"{node.id}."
+        found = {key[len(start) :]: value for key, value in scope.values.items() if key.startswith(start)}
+    elif isinstance(node, ast.Call) and dotted(node.func) in scope.classes:
+        fields = scope.classes[dotted(node.func) or ""]
+        given = {name: default for name, default in fields if default is not None}
+        given |= dict(zip((name for name, _ in fields), node.args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+        values = {name: value_of(expression, scope) for name, expression in given.items()}
+        found = {name: value for name, value in values.items() if value is not None}
     elif isinstance(node, ast.Call) and dotted(node.func) in ("dict", "SimpleNamespace", "Namespace"):
         for keyword in node.keywords:
             value = value_of(keyword.value, scope)
             if keyword.arg is not None and value is not None:
                 found[keyword.arg] = value
     return found
+
+
+def class_values(module: ast.Module, scope: Scope) -> None:
+    """Note the fields of the classes of a file, and `Class.x` for those that have a value."""
+    for node in module.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        fields: list[tuple[str, ast.expr | None]] = []
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                fields.append((line.target.id, line.value))
+            elif isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                fields.append((line.targets[0].id, line.value))
+        scope.classes[node.name] = fields
+        for name, default in fields:
+            value = value_of(default, scope) if default is not None else None
+            if value is not None:
+                scope.values[f"{node.name}.{name}"] = value
 
 
 def command_line_defaults(module: ast.Module, scope: Scope) -> dict[str, Value]:

@@ -47,7 +47,11 @@ def launcher_of(command: Command) -> tuple[Launcher, tuple[Unknown, ...]]:
             total = command.option(layer, "np", "n", "c") or total
     elastic = nodes
     if nodes is not None and ":" in nodes.plain:
-        _, _, nodes = nodes.partition(":")
+        fewest, _, nodes = nodes.partition(":")
+        if fewest.plain != nodes.plain and fewest.is_known and nodes.is_known:
+            nodes = command.unknowns.text(
+                {f"how many nodes join ({fewest.plain} to {nodes.plain})"}, nodes.mark
+            )
     if "torchrun" in programs and nodes is None and batch_nodes is None:
         nodes = Text.of("1", (elastic or per_node or Text()).mark)
     if "deepspeed" in programs and nodes is None and not _hosts_named(command):

@@ -33,6 +33,8 @@ class Open(Exception):  # noqa: N818 - it is an answer ("unknown"), not an error
 Look = Callable[[str, str | None], int]
 """Value of a variable (and subscript); raises Open when it is not known."""
 Store = Callable[[str, str | None, int], None]
+IsKey = Callable[[str, str], bool]
+"""Whether a word between brackets is a key of that associative array, and no variable."""
 
 
 def wrapped(value: int) -> int:
@@ -40,14 +42,18 @@ def wrapped(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def evaluate(expression: str, look: Look, store: Store) -> int:
+def _no_key(name: str, word: str) -> bool:
+    return False
+
+
+def evaluate(expression: str, look: Look, store: Store, is_key: IsKey = _no_key) -> int:
     """Value of an arithmetic expression; raises Open when it cannot be known."""
     if len(expression) > MAX_LENGTH:
         raise Open(frozenset({"an arithmetic expression that is too long"}))
     tokens: list[str] = [match.group().strip() for match in TOKEN.finditer(expression)]
     if not [token for token in tokens if token]:
         return 0
-    parser = _Parser([token for token in tokens if token], look, store)
+    parser = _Parser([token for token in tokens if token], look, store, is_key)
     value = parser.comma()
     if parser.tokens:
         raise Open(frozenset({f"the arithmetic expression {expression.strip()[:60]!r}"}))
@@ -57,9 +63,9 @@ def evaluate(expression: str, look: Look, store: Store) -> int:
 class _Parser:
     """Precedence climbing over a list of tokens, left to right."""
 
-    def __init__(self, tokens: list[str], look: Look, store: Store) -> None:
+    def __init__(self, tokens: list[str], look: Look, store: Store, is_key: IsKey) -> None:
         self.tokens = tokens[::-1]
-        self.look, self.store = look, store
+        self.look, self.store, self.is_key = look, store, is_key
         self.depth = 0
 
     def peek(self) -> str:
@@ -134,7 +140,8 @@ class _Parser:
         if self.peek() != "[":
             return token, None
         self.take()
-        index = str(self.comma())
+        literal = self.tokens[-2:-1] == ["]"] and self.is_key(token, self.tokens[-1])
+        index = self.take() if literal else str(self.comma())
         if self.take() != "]":
             raise Open(frozenset({"an arithmetic subscript"}))
         return token, index

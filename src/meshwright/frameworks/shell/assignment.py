@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from meshwright.frameworks.shell.parameter import subscript
@@ -25,6 +26,23 @@ def assignments(shell: Shell, script: Script, node: Node) -> Status:
         if child.type == "variable_assignment":
             assign(shell, script, child, shell.state)
     return 0
+
+
+def lines_before(shell: Shell, script: Script, node: Node) -> list[Node]:
+    """Carry out assignments that stand on a line of their own before a command; returns the command's nodes.
+
+    The grammar takes `a=1 b=2`, a new line and a command for one command with two variables of its own.
+    """
+    children = list(node.children)
+    first = 0
+    for number, (left, right) in enumerate(pairwise(children), 1):
+        if left.type != "variable_assignment":
+            break
+        if "\n" in script.between(left.end_byte, right.start_byte).plain.replace("\\\n", ""):
+            first = number
+    for child in children[:first]:
+        assign(shell, script, child, shell.state)
+    return children[first:]
 
 
 def assign(shell: Shell, script: Script, node: Node, state: State, *, associative: bool = False) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from meshwright.frameworks import launchers
-from meshwright.frameworks.shell import editing, filters
+from meshwright.frameworks.shell import editing, filters, snippets
 from meshwright.frameworks.shell.problems import Problem
 from meshwright.frameworks.shell.redirections import read_file
 from meshwright.frameworks.shell.script import text_of_file
@@ -34,6 +34,8 @@ def call(shell: Shell, words: Words, prefix: dict[str, Text]) -> Status:
         return _with_prefix(shell, builtin, words, prefix)
     if (pure := filters.FILTERS.get(name)) is not None and not prefix:
         return _filtered(shell, pure, words)
+    if (computed := snippets.run(shell, words, prefix)) is not None:
+        return computed[0]
     return external(shell, words, prefix)
 
 

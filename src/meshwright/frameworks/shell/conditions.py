@@ -46,8 +46,8 @@ class Test:
 
     def _plain_words(self, raw: Text) -> list[Text]:
         """In `[ ]` words are expanded before they are read; an unset variable vanishes."""
-        if self._unset(raw):
-            return [] if raw.plain[0] != '"' else [Text()]
+        if (bare := self._unset(raw)) is not None:
+            return [] if raw.plain[0] != '"' and not len(bare) else [bare]
         return self.expander.words(raw)
 
     def _peek(self) -> str:
@@ -114,12 +114,15 @@ class Test:
     def _operand(self, raw: Text) -> Text:
         if not self.double:
             return raw
-        return Text() if self._unset(raw) else self.expander.one(raw)
+        bare = self._unset(raw)
+        return self.expander.one(raw) if bare is None else bare
 
-    def _unset(self, raw: Text) -> bool:
-        """A plain reference to a named variable that nobody sets: the empty string in a test."""
-        found = re.fullmatch(r'"?\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"?', raw.plain)
-        return found is not None and self.expander.state.get(found.group(1) or found.group(2)) is None
+    def _unset(self, raw: Text) -> Text | None:
+        """`$X` or `x$X` of a named variable that nobody sets: the empty string in a test."""
+        found = re.fullmatch(r'"?([xX_.]?)"?\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"?([xX_.]?)"?', raw.plain)
+        if found is None or self.expander.state.get(found.group(2) or found.group(3)) is not None:
+            return None
+        return Text.of(found.group(1) + found.group(4), raw.mark)
 
     def _open(self, *texts: Text) -> Truth:
         for text in texts:

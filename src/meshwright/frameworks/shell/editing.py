@@ -1,6 +1,6 @@
 """`sed` as launch scripts use it: templates filled in by `s/__TP__/4/g`, on a file, in place or in a pipe.
 
-Only substitutions and deletions of lines; patterns are literal text with `.`, `.*`, `[...]`, `^` and `$`.
+Only substitutions and deletions of lines.
 Anything else leaves the result open.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshwright.frameworks.shell.patterns import MAX_LINE, compiled
 from meshwright.frameworks.shell.redirections import read_file
 from meshwright.frameworks.shell.text import Text
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 Words = list[Text]
 MAX_EDITS = 200
 MAX_LENGTH = 300_000
-MAX_LINE = 2_000
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,15 @@ class Edit:
     pattern: re.Pattern[str]
     replacement: Text | None
     everywhere: bool = False
+    groups: bool = False
+    """The replacement holds `&` or `\\1`."""
 
 
 def sed(shell: Shell, words: Words) -> Status:
     """Filter a file or the input; with `-i` the file itself is changed (the copy that is kept in memory)."""
     scripts, files, in_place = _arguments(words[1:])
-    edits = [edit for script in scripts for edit in _edits(script)]
+    extended = any(re.fullmatch(r"-[ns]*[Er][ins]*|--regexp-extended", word.plain) for word in words[1:])
+    edits = [edit for script in scripts for edit in _edits(script, extended)]
     texts = [read_file(shell, name.plain) for name in files] if files else [shell.stdin]
     unknown = not all(word.is_known for word in words) or None in edits or None in texts
     if unknown or len(edits) > MAX_EDITS:
@@ -77,14 +80,14 @@ def _arguments(words: Words) -> tuple[list[Text], Words, bool]:
     return scripts, rest, in_place
 
 
-def _edits(script: Text) -> Iterator[Edit | None]:
+def _edits(script: Text, extended: bool) -> Iterator[Edit | None]:
     """The commands of a script; None for one that is not understood."""
     plain, at = script.plain, 0
     while at < len(plain) and at < MAX_LENGTH:
         if plain[at] in "; \n\t":
             at += 1
             continue
-        found = _substitution(script, at) if plain[at] == "s" else _deletion(script, at)
+        found = (_substitution if plain[at] == "s" else _deletion)(script, at, extended)
         if found is None:
             yield None
             return
@@ -92,7 +95,7 @@ def _edits(script: Text) -> Iterator[Edit | None]:
         yield edit
 
 
-def _substitution(script: Text, at: int) -> tuple[Edit, int] | None:
+def _substitution(script: Text, at: int, extended: bool) -> tuple[Edit, int] | None:
     """`s/pattern/replacement/flags` with any delimiter."""
     plain = script.plain
     if at + 1 >= len(plain) or plain[at + 1].isalnum() or plain[at + 1] in "\\\n":
@@ -111,50 +114,22 @@ def _substitution(script: Text, at: int) -> tuple[Edit, int] | None:
     flags = re.match(r"[gI]*", plain[ends[1] + 1 :])
     word = flags.group() if flags else ""
     stop = ends[1] + 1 + len(word)
-    pattern = _pattern(plain[at + 2 : ends[0]].replace(f"\\{delimiter}", delimiter), "I" in word)
+    expression = plain[at + 2 : ends[0]].replace(f"\\{delimiter}", delimiter)
+    pattern = compiled(expression, extended=extended, ignore_case="I" in word)
     replacement = script.slice(ends[0] + 1, ends[1])
-    if pattern is None or re.search(r"\\[0-9]|(?<!\\)&", replacement.plain):
+    if pattern is None:
         return None
-    if "\\" in replacement.plain:
+    groups = re.search(r"\\[0-9]|(?<!\\)&", replacement.plain) is not None
+    if "\\" in replacement.plain and not groups:
         replacement = Text.of(re.sub(r"\\(.)", r"\1", replacement.plain), replacement.mark)
-    return Edit(pattern, replacement, "g" in word), stop
+    return Edit(pattern, replacement, "g" in word, groups), stop
 
 
-def _deletion(script: Text, at: int) -> tuple[Edit, int] | None:
+def _deletion(script: Text, at: int, extended: bool) -> tuple[Edit, int] | None:
     """`/pattern/d`."""
     found = re.match(r"/((?:[^/\\]|\\.)*)/d", script.plain[at:])
-    pattern = _pattern(found.group(1)) if found else None
+    pattern = compiled(found.group(1), extended=extended) if found else None
     return (Edit(pattern, None), at + found.end()) if found and pattern else None
-
-
-def _pattern(text: str, ignore_case: bool = False) -> re.Pattern[str] | None:
-    """A basic regular expression that cannot run away: literal text, `.`, sets, at most one star."""
-    if text.count("*") > 1 or len(text) > 500 or re.search(r"\\[(){}|+?0-9<>bwsWS]", text):
-        return None
-    parts: list[str] = []
-    at = 0
-    while at < len(text):
-        found = re.match(r"\[\^?\]?[^\]\\]*\]|\\.|.", text[at:], re.DOTALL)
-        if found is None:
-            return None
-        piece = found.group()
-        at += len(piece)
-        if piece[0] == "[" and len(piece) > 2:
-            parts.append("[" + piece[1:-1].replace("[", r"\[") + "]")
-        elif piece[0] == "\\":
-            parts.append(re.escape(piece[1]))
-        elif _special(piece, first=not parts, last=at == len(text)):
-            parts.append(piece)
-        else:
-            parts.append(re.escape(piece))
-    try:
-        return re.compile("".join(parts), re.IGNORECASE if ignore_case else 0)
-    except re.error:
-        return None
-
-
-def _special(piece: str, *, first: bool, last: bool) -> bool:
-    return piece == "." or (piece == "*" and not first) or (piece == "^" and first) or (piece == "$" and last)
 
 
 def _edited(text: Text, edits: list[Edit]) -> Text:
@@ -188,8 +163,24 @@ def _applied(line: Text, edit: Edit) -> Text | None:
     pieces: list[Text] = []
     at = 0
     for found in edit.pattern.finditer(plain):
-        pieces += [line.slice(at, found.start()), edit.replacement]
+        put = _filled(edit.replacement, found, line) if edit.groups else edit.replacement
+        pieces += [line.slice(at, found.start()), put]
         at = found.end()
         if not edit.everywhere:
             break
     return Text.join([*pieces, line.slice(at, len(line))]) if pieces else line
+
+
+def _filled(replacement: Text, found: re.Match[str], line: Text) -> Text:
+    """The replacement with `&` and `\\1` put in from the line."""
+    pieces: list[Text] = []
+    at = 0
+    for part in re.finditer(r"\\(.)|&", replacement.plain):
+        pieces.append(replacement.slice(at, part.start()))
+        at = part.end()
+        number = part.group(1) or "0"
+        if not (number.isdigit()) or (part.group() != "&" and part.group(1) is None):
+            pieces.append(Text.of(number, replacement.mark))
+        elif int(number) <= (found.re.groups or 0):
+            pieces.append(line.slice(*found.span(int(number))))
+    return Text.join([*pieces, replacement.slice(at, len(replacement))])

@@ -224,10 +224,11 @@ class Shell:
 
     def command(self, script: Script, node: Node) -> Status:
         """Expand a simple command and hand it on."""
+        children = assignment.lines_before(self, script, node)
         expander = self.expander()
         prefix: dict[str, Text] = {}
         words: list[Text] = []
-        for child in node.children:
+        for child in children:
             if child.type == "variable_assignment":
                 target, value = child.child_by_field_name("name"), child.child_by_field_name("value")
                 if target is not None:

@@ -28,6 +28,8 @@ class Fields:
 
     done: list[Text] = field(default_factory=list)
     open: list[Text] | None = None
+    separators: str = WHITE
+    """What splits unquoted expansions (`IFS`)."""
 
     def add(self, text: Text) -> None:
         """Text that is not split (a literal, or quoted)."""
@@ -41,18 +43,18 @@ class Fields:
             self.open = None
 
     def add_split(self, text: Text) -> None:
-        """The result of an unquoted expansion: white space ends words."""
+        """The result of an unquoted expansion: separators end words."""
         plain = text.plain
         if not plain:
             return
-        if plain[0] in WHITE:
+        if plain[0] in self.separators:
             self.end()
-        pieces = list(text.fields())
+        pieces = list(text.fields(self.separators))
         for number, piece in enumerate(pieces):
             if number:
                 self.end()
             self.add(piece)
-        if pieces and plain[-1] in WHITE:
+        if pieces and plain[-1] in self.separators:
             self.end()
 
     def add_items(self, items: list[Text]) -> None:
@@ -88,11 +90,16 @@ class Expander:
 
     def words(self, raw: Text) -> list[Text]:
         """All words that a raw word expands to (none, one or several)."""
-        fields = Fields()
+        fields = Fields(separators=self.separators())
         for piece in brace_alternatives(raw):
             self._scan(piece, fields, quoted=False)
             fields.end()
         return fields.done
+
+    def separators(self) -> str:
+        """`IFS`: white space where nothing known is set."""
+        ifs = self.state.scalar("IFS")
+        return ifs.plain if ifs is not None and ifs.is_known else WHITE
 
     def one(self, raw: Text) -> Text:
         """A word where no splitting happens (assignments, case, [[ ]])."""
@@ -199,7 +206,7 @@ class Expander:
 
     def _emit(self, value: Result, fields: Fields, *, quoted: bool, split: bool) -> None:
         if isinstance(value, Default):
-            inner = Fields()
+            inner = Fields(separators=fields.separators)
             self._scan(value.raw, inner, quoted=False, literal=False)
             last = inner.open is not None
             inner.end()
@@ -249,7 +256,8 @@ class Expander:
             self._emit(self.variable(found.group(), mark), fields, quoted=quoted, split=split)
             return found.end()
         if following and (following in SPECIAL or following.isdigit()):
-            self._emit(self.variable(following, mark), fields, quoted=quoted, split=split)
+            value = self.variable(following, mark, quoted=quoted)
+            self._emit(value, fields, quoted=quoted, split=split)
             return at + 2
         fields.add(Text.of("$", mark))
         return at + 1
@@ -268,8 +276,10 @@ class Expander:
 
     # values
 
-    def variable(self, name: str, mark: Mark) -> Text | list[Text]:
+    def variable(self, name: str, mark: Mark, *, quoted: bool = False) -> Text | list[Text]:
         """`$name`; a variable that nothing sets is unknown, not empty."""
+        if name == "*" and quoted:
+            return Text.join(self.state.positional, self.separators()[:1])
         if name in ("@", "*"):
             return list(self.state.positional)
         if name == "#":
@@ -287,6 +297,8 @@ class Expander:
             return self.unknowns.text({f"${name}"}, replace(mark, kind="argument", name=name))
         if isinstance(self.state.get(name), Array):
             return Text()
+        if name == "IFS":
+            return Text.of(WHITE, mark)
         return self.unknowns.text({name}, replace(mark, kind="environment", name=name))
 
     def _argument_count(self, mark: Mark) -> Text:
@@ -329,13 +341,17 @@ class Expander:
             marks.extend(piece for _, piece in expression.spans)
             if not expression.is_known:
                 raise arith.Open(self.unknowns.names(expression))
-            value = arith.evaluate(expression.plain, look, store)
+            value = arith.evaluate(expression.plain, look, store, self._is_key)
         except arith.Open as open_:
             return self.unknowns.text(open_.names, mark)
         changed = next((m for m in marks if m.kind != "stated"), None)
         if changed is not None:
             mark = replace(mark, kind=changed.kind, name=changed.name)
         return Text.of(str(value), mark)
+
+    def _is_key(self, name: str, word: str) -> bool:
+        array = self.state.get(name)
+        return isinstance(array, Array) and array.associative
 
     def number(self, raw: Text) -> int | None:
         """Value of an arithmetic expression, None when it is unknown."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from meshwright.frameworks.shell import arith
+from meshwright.frameworks.shell.tables import TABLES
 from meshwright.frameworks.shell.text import Text
 
 Words = list[Text]
@@ -181,6 +182,8 @@ def _no_variable(name: str, index: str | None) -> int:
 
 def printf(words: Words) -> Text:
     """`printf FORMAT ARGUMENTS`: %s and %d in order, everything else as written."""
+    if words and words[0].plain == "--":
+        words = words[1:]
     if not words:
         return Text()
     template, arguments = words[0], list(words[1:])
@@ -188,7 +191,7 @@ def printf(words: Words) -> Text:
     while True:
         used = False
         at = 0
-        for found in re.finditer(r"%0?\d{0,3}[sdib]|%q|\\n|\\t|%%", template.plain):
+        for found in re.finditer(r"%[-0]?\d{0,3}(?:\.\d{1,2})?[sdibfgxX]|%q|\\n|\\t|%%", template.plain):
             pieces.append(template.slice(at, found.start()))
             at = found.end()
             word = found.group()
@@ -203,11 +206,18 @@ def printf(words: Words) -> Text:
 
 
 def _padded(text: Text, conversion: str) -> Text:
-    width = conversion[1:-1]
-    if not width or not text.is_known:
+    width, kind = conversion[1:-1], conversion[-1]
+    if not text.is_known or (not width and kind not in "fgxX"):
         return text
-    fill = "0" if width[0] == "0" and conversion[-1] != "s" else " "
-    return Text.of(text.plain.rjust(int(width), fill), text.mark)
+    number = kind if kind in "dxX" else "d" if kind == "i" else ""
+    try:
+        if number:
+            return Text.of(f"%{width}{number}" % int(text.plain or "0"), text.mark)
+        if kind in "fg":
+            return Text.of(conversion % float(text.plain or "0"), text.mark)
+    except (ValueError, OverflowError):
+        return text
+    return Text.of(f"%{width.lstrip('0')}s" % text.plain, text.mark)
 
 
 FILTERS: dict[str, Filter] = {
@@ -226,4 +236,5 @@ FILTERS: dict[str, Filter] = {
     "tr": _tr,
     "expr": _calculate,
     "bc": _calculate,
+    **TABLES,
 }

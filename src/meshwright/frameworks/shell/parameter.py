@@ -63,7 +63,7 @@ def expand_parameter(shell: Expander, inner: Text, mark: Mark, *, quoted: bool, 
         at = close + 1
     value: Text | list[Text] | None = _value(shell, name, index)
     if quoted and isinstance(value, list) and "*" in (name, index):
-        value = Text.join(value, " ")
+        value = Text.join(value, shell.separators()[:1])
     operator = next((op for op in OPERATORS if text.startswith(op, at)), "")
     if not operator:
         if value is None:
