@@ -25,7 +25,8 @@ SECTIONS = {
         "frameworks/extra_rules.py", "frameworks/memory_check.py", "frameworks/sane.py",
         "frameworks/outputs.py", "frameworks/check.py", "frameworks/megatron_lm.py",
         "frameworks/megatron_deepspeed.py", "frameworks/python_config.py", "layout/notation.py",
-        "layout/pipeline.py",
+        "layout/pipeline.py", "frameworks/commands.py", "frameworks/interpolation.py", "frameworks/resume.py",
+        "report/comparison.py",
     ),
     "guide": ("planner/guide/*.py", "planner/guide/data/guide.json"),
     "plan": (
@@ -38,23 +39,71 @@ SECTIONS = {
         "report/html.py", "report/passes.py", "report/terminal.py", "report/capacity.py",
         "report/explanation.py", "report/front.py", "report/memory.py", "report/sweep.py", "report/svg/*.py",
     ),
+    "oom": ("report/out_of_memory.py", "cost/oom.py", "cost/data/oom.json"),
 }  # fmt: skip
 """Files whose texts reach people, by section of the catalog."""
-ERRORS = frozenset({"layout/notation.py", "layout/pipeline.py"})
-"""Files whose errors, and nothing else, become messages of rules."""
-SAYS = frozenset({"_unknown_letter"})
-"""Functions of those files that make the words of an error."""
+ERRORS = frozenset({"layout/notation.py", "layout/pipeline.py", "report/comparison.py", "cost/oom.py"})
+"""Files of which only the errors, and the helpers named below, reach people."""
+ERROR_ROOMS = (
+    "errors.py", "api/**/*.py", "cli/**/*.py", "cluster/**/*.py", "cost/**/*.py", "frameworks/**/*.py",
+    "job/**/*.py", "layout/**/*.py", "model/**/*.py", "planner/**/*.py",
+)  # fmt: skip
+"""Rooms whose errors reach the person who gave a command, in section `errors`."""
+UNHEARD = frozenset(
+    {"cost/hardware.py", "cost/hardware_ranks.py", "cost/gpu_data.py", "cost/schedule.py", "cost/timeline.py",
+     "cost/observing.py", "layout/ranks.py", "layout/split_problem.py", "model/__init__.py",
+     "planner/batch.py", "planner/batch_choice.py", "planner/batch_flags.py", "planner/arguments.py",
+     "api/picturing.py",
+     "api/profiling.py", "api/verifying.py", "api/batch.py", "cli/agents.py", "cli/serve.py", "cli/ranks.py"}
+)  # fmt: skip
+"""Files whose errors no command with --lang raises."""
 NOT_TEXT = frozenset(
     {"source", "id", "aliases", "area", "enforced_by", "breaks", "passes", "since", "until", "effect",
      "example_framework", "class_", "names", "severity", "launcher", "script", "provider", "initializer",
-     "initializer_arguments", "recipes_source", "cited", "fields"}
+     "initializer_arguments", "recipes_source", "cited", "fields", "patterns"}
 )  # fmt: skip
 """Keyword arguments and fields of data that no screen shows as words."""
 NOT_CALLS = frozenset(
-    {"given", "get", "gave", "on", "value", "join", "attr", "replace", "getattr", "Literal"}
+    {
+        "given",
+        "get",
+        "gave",
+        "on",
+        "value",
+        "join",
+        "attr",
+        "replace",
+        "getattr",
+        "Literal",
+        "search",
+        "findall",
+        "find",
+        "rfind",
+        "size",
+    }
 )
+CHECKS = frozenset(
+    {
+        "one_of",
+        "positive",
+        "fraction",
+        "gpu_count",
+        "_measure",
+        "_at_most",
+        "_same_number",
+        "_times",
+        "_number",
+    }
+)
+"""Functions that check a value and are told what to call it."""
 NOT_SHOWN = frozenset({"_markdown", "github", "sarif", "_sarif_rule", "_sarif_result", "_python"})
 """Functions that write files for programs or the docs."""
+HELPERS = frozenset(
+    {("errors.py", "did_you_mean"), ("frameworks/read.py", "why_unreadable"), ("cost/oom.py", "_stage"),
+     ("cost/oom.py", "_causes"), ("cost/oom.py", "read_out_of_memory"),
+     ("report/comparison.py", "resume_text")}
+)  # fmt: skip
+"""Functions that make words, of files whose other texts nobody reads."""
 NUMBER = re.compile(r"[,dfge%]$")
 """Formats of numbers."""
 PLACE = re.compile(r"\{[a-z_][a-z_0-9]*\}")
@@ -97,26 +146,71 @@ def phrases() -> dict[str, Phrase]:
                 for text, line in texts:
                     name = str(path.relative_to(ROOT))
                     found.setdefault(text, Phrase(text=text, section=section, file=name, line=line))
+    for pattern in ERROR_ROOMS:
+        for path in sorted(ROOT.glob(pattern)):
+            name = str(path.relative_to(ROOT))
+            if name in UNHEARD:
+                continue
+            tree = _errors(ast.parse(path.read_text(encoding="utf-8")), name)
+            for text, line in _tree_texts(tree, markup=False):
+                found.setdefault(text, Phrase(text=text, section="errors", file=name, line=line))
     return found
 
 
 def _source_texts(path: Path) -> Iterator[tuple[str, int]]:
     tree: ast.AST = ast.parse(path.read_text(encoding="utf-8"))
     if str(path.relative_to(ROOT)) in ERRORS:
-        raised: list[ast.expr | ast.FunctionDef] = [
-            node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc
-        ]
-        raised += [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in SAYS]
-        tree = ast.Module(body=[*map(_statement, raised)], type_ignores=[])
-    markup = path.name == "html.py"
+        tree = _errors(tree, str(path.relative_to(ROOT)))
+    yield from _tree_texts(tree, markup=path.name == "html.py")
+
+
+def _tree_texts(tree: ast.AST, *, markup: bool) -> Iterator[tuple[str, int]]:
     for parts, line, inner in _texts(tree, inner=False):
         for text in _split(parts, markup=markup):
             if PROSE.search(text) and (inner or " " in text or markup):
                 yield text, line
 
 
+def _errors(tree: ast.AST, file: str) -> ast.Module:
+    """Nothing but the errors of a file: what is raised, and the functions that make its words."""
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    found: list[ast.expr | ast.FunctionDef] = [
+        node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc
+    ]
+    found += [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node).endswith("Error")
+    ]
+    found += [functions[name] for where, name in sorted(HELPERS) if where == file and name in functions]
+    found += _named_in(found, tree)
+    for node in found:  # grows while it is read
+        for call in ast.walk(node):
+            makes = functions.get(_called(call)) if isinstance(call, ast.Call) else None
+            if makes is not None and makes not in found and _gives_text(makes):
+                found.append(makes)
+    return ast.Module(body=[*map(_statement, found)], type_ignores=[])
+
+
+def _named_in(raised: list[ast.expr | ast.FunctionDef], tree: ast.AST) -> list[ast.expr | ast.FunctionDef]:
+    """Texts that errors take from a variable or constant, and what the checks of values call their values."""
+    exprs = [node for node in raised if isinstance(node, ast.expr)]
+    names = {name.id for node in exprs for name in ast.walk(node) if isinstance(name, ast.Name)}
+    texts = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.BinOp)
+    found: list[ast.expr | ast.FunctionDef] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, texts):
+            found += [node.value for one in node.targets if isinstance(one, ast.Name) and one.id in names]
+        elif isinstance(node, ast.Call) and _called(node) in CHECKS:
+            found += [one for one in node.args[:2] if isinstance(one, (ast.Constant, ast.JoinedStr))]
+    return found
+
+
+def _gives_text(function: ast.FunctionDef) -> bool:
+    return function.returns is not None and "str" in ast.unparse(function.returns)
+
+
 def _statement(node: ast.expr | ast.FunctionDef) -> ast.stmt:
-    return node if isinstance(node, ast.FunctionDef) else ast.Expr(value=node)
+    """Something to walk; in a tuple, since a text by itself would be taken for a docstring."""
+    return node if isinstance(node, ast.FunctionDef) else ast.Expr(value=ast.Tuple(elts=[node]))
 
 
 def _texts(node: ast.AST, *, inner: bool) -> Iterator[tuple[list[Part], int, bool]]:

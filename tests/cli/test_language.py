@@ -117,3 +117,94 @@ def test_the_english_page_and_screen_are_as_they_were(tmp_path):
     done = run("plan", "llama3-8b", "--gpus", "8xH100", "--lang", "en", "--html", str(page))
     assert '<html lang="en">' in page.read_text(encoding="utf-8")
     assert not WIDE.search(done.stdout)
+
+
+OPEN = (
+    SCRIPT.replace("parallel-size 3", "parallel-size 2")
+    .replace("--num-layers 30", "--num-layers $LAYERS")
+    .replace("--nnodes=2", "--nnodes=$NNODES")
+)
+OUT = """[rank3]: Traceback (most recent call last):
+  File "megatron/core/models/gpt/gpt_model.py", line 3, in compute_language_model_loss
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 3 has a total capacity \
+of 79.11 GiB of which 1.20 GiB is free. Of the allocated memory 60.30 GiB is allocated by PyTorch, \
+and 9.10 GiB is reserved by PyTorch but unallocated.
+"""
+
+
+def test_check_says_what_it_needs_in_chinese(tmp_path):
+    path = tmp_path / "open.sh"
+    path.write_text(OPEN.replace("#SBATCH --nodes=2\n", ""))
+    done = run("check", str(path), "--lang", "zh")
+    assert "需要  请给出 --env LAYERS=VALUE，用于 num_layers" in done.stdout
+    assert "请给出 --env NNODES=VALUE，用于节点数" in done.stdout
+    assert not ENGLISH.search(done.stdout)
+
+
+def test_a_checkpoint_under_another_layout_is_judged_in_chinese(script, tmp_path):
+    new = tmp_path / "new.sh"
+    new.write_text(SCRIPT.replace("parallel-size 3", "parallel-size 2").replace("layers 30", "layers 32"))
+    done = run("check", "--resume-from", script, str(new), "--lang", "zh")
+    assert done.returncode == 1
+    assert "错误   num_layers 原为 30，现为 32：权重的形状不同" in done.stdout
+    assert not ENGLISH.search(done.stdout)
+    answer = json.loads(run("check", "--resume-from", script, str(new), "--lang", "zh", "--json").stdout)
+    assert all(WIDE.search(finding["message"]) for finding in answer["findings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("plan llama3-8b --gpus 8,16xH100", "16 个 GPU\n"),
+        ("plan llama3-8b --gpus 8xH100 --why-not tp=2,pp=2,mbs=1", "个中排第"),
+        ("fit llama3-8b --gpus 8xH100 --longest-sequence", "8 x H100-80GB-SXM 上 llama-3-8b 的最长序列："),
+        ("fit llama3-8b --gpus 8xH100 --largest-micro-batch", "上 llama-3-8b 的最大微批次："),
+    ],
+)
+def test_sweeps_places_and_the_most_that_fits_are_said_in_chinese(words, says):
+    done = run(*words.split(), "--lang", "zh")
+    assert says in done.stdout
+    assert not ENGLISH.search(done.stdout)
+
+
+def test_an_out_of_memory_error_is_explained_in_chinese(tmp_path):
+    log = tmp_path / "run.log"
+    log.write_text(OUT)
+    done = run("oom", str(log), "llama3-8b", "--gpus", "8xH100", "--tp", "2", "--lang", "zh")
+    assert "内存不足（OOM）：损失计算（rank 3, GPU 3）" in done.stdout.replace(" (", "（").replace(
+        "3)", "3）"
+    )
+    assert "碎片：torch 预留了 9.1 GiB 但没有张量使用，且每块都太小" in done.stdout
+    assert not ENGLISH.search(done.stdout)
+    causes = json.loads(run("oom", str(log), "--lang", "zh", "--json").stdout)["causes"]
+    assert all(WIDE.search(cause) for cause in causes)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("plan nope --gpus 8xH100", "错误：目录中没有模型 'nope'"),
+        (
+            "plan llama3-8b --gpus 12xH100",
+            "错误：12 个 GPU 不能填满每节点 8 个 GPU 的节点；最接近的可行值：8 或 16",
+        ),
+        ("plan llama3-8b --gpus 8xH100 --task train", "已知：pretrain, sft, lora, rl"),
+        ("plan llama3-8b --gpus 8xH100 --cluster /none.yaml", "错误：无法读取 /none.yaml：没有该文件或目录"),
+        ("fit llama3-8b", "错误：请指明 GPU 种类：--gpu H100"),
+        ("estimate llama3-8b --gpus 8xH100 --offload 3", "错误：优化器的卸载比例为 3.0；应在 0 和 1 之间"),
+        ("advise --params-b 7 --active-b 12 --gpus 8", "错误：12B 激活参数多于总参数 7B"),
+        ("check /none.sh", "错误：/none.sh：没有该文件或目录"),
+        ("explain tp-divides-head", "错误：没有规则 'tp-divides-head'；是否指 tp-divides-heads"),
+    ],
+)
+def test_an_error_is_said_in_chinese(words, says):
+    done = run(*words.split(), "--lang", "zh")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert says in run(*words.split(), MESHWRIGHT_LANG="zh").stderr
+
+
+def test_a_language_that_is_not_spoken_is_an_english_error():
+    assert run("plan", "llama3-8b", "--gpus", "8xH100", "--lang", "fr").stderr.startswith(
+        "error: --lang fr: "
+    )

@@ -22,6 +22,11 @@ def test_releases_run_from_25_09_to_26_08():
     assert (releases()[0], releases()[-1]) == ("25.09", "26.08")
 
 
+def test_an_unknown_framework_is_refused():
+    with pytest.raises(QuestionError, match="unknown framework 'megatron-core2'; did you mean megatron-core"):
+        Stack(framework="megatron-core2")
+
+
 @pytest.mark.parametrize("release", ["25.08", "27.01", "latest", "26", "26.06; rm"])
 def test_an_unknown_release_is_refused(release):
     with pytest.raises(QuestionError, match=r"26\.08"):

@@ -45,6 +45,23 @@ def test_a_new_message_is_found(messages, tmp_path, monkeypatch):
     assert list(messages.phrases()) == ["{0#} brand new thing{s} of {1}"]
 
 
+def test_a_new_error_is_found(messages, tmp_path, monkeypatch):
+    source = (
+        "def f(n: int) -> None:\n    near = f'; try {n}'\n"
+        "    raise QuestionError(f'{n} {_why(n)}{near}')\n"
+        "def _why(n: int) -> str:\n    return 'cannot be meant'\n"
+        "def g() -> str:\n    return 'not said of an error'\n"
+    )
+    path = tmp_path / "job" / "spec.py"
+    path.parent.mkdir()
+    path.write_text(source)
+    monkeypatch.setattr(messages, "ROOT", tmp_path)
+    assert {text: one.section for text, one in messages.phrases().items()} == {
+        "; try {0}": "errors",
+        "cannot be meant": "errors",
+    }
+
+
 def test_both_languages_have_the_same_holes(messages):
     for section in messages.catalog().values():
         for english, chinese in section.items():

@@ -42,6 +42,11 @@ def test_texts_are_said_phrase_by_phrase(english, chinese):
     assert BOOK.say(english) == chinese
 
 
+def test_names_and_values_are_kept_as_they_stand():
+    book = Phrasebook({"fits": "放得下", "no {0}; known: {1}": "没有 {0}；已知：{1=}"})
+    assert book.say("no fits; known: fits, or fits") == "没有放得下；已知：fits, or fits"
+
+
 def test_a_sentence_that_is_not_known_stays_whole():
     text = "nobody has written this sentence of 3 rows down before it fits"
     assert BOOK.say(text) == text

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from meshwright.cli.speaking import Lang
+from meshwright.cli.speaking import Lang, Voice
 from meshwright.lang import plain
 
 STATUS = {"ok": 0, "warn": 0, "unknown": 1, "invalid": 1}
@@ -60,7 +60,7 @@ def check(
     spoken = voice(lang)
     paths, command = _apart(files or [])
     if resume_from:
-        _resume(resume_from, list(paths), pairs("--env", env or []), form)
+        _resume(resume_from, list(paths), pairs("--env", env or []), form, spoken)
     with progress_bar("reading files") as progress:
         report = mw.check(
             paths,
@@ -97,7 +97,7 @@ def _apart(words: list[str]) -> tuple[Iterable[str], list[str]]:
     return words, []
 
 
-def _resume(old: str, new: list[str], environment: dict[str, str], form: str) -> None:
+def _resume(old: str, new: list[str], environment: dict[str, str], form: str, spoken: Voice) -> None:
     """Whether a checkpoint can go on under the new config."""
     import meshwright as mw
     from meshwright.errors import QuestionError
@@ -106,5 +106,9 @@ def _resume(old: str, new: list[str], environment: dict[str, str], form: str) ->
     if len(new) != 1:
         raise QuestionError("--resume-from OLD takes one new config: check --resume-from old.sh new.sh")
     answer = mw.resume(old, new[0], environment)
-    typer.echo(json.dumps(answer.as_dict(), indent=2, default=str) if form == "json" else resume_text(answer))
+    if form == "json":
+        told = spoken.data(answer.as_dict())
+        typer.echo(json.dumps(told, indent=2, default=str, ensure_ascii=spoken.exact is plain))
+    else:
+        typer.echo(resume_text(answer, spoken.say))
     raise typer.Exit(STATUS[answer.verdict])

@@ -23,7 +23,9 @@ from meshwright.cli import (
     verifying,
     writing,
 )
+from meshwright.cli.speaking import voice_of
 from meshwright.errors import MeshwrightError
+from meshwright.lang import label
 
 app = typer.Typer(
     name="meshwright",
@@ -69,6 +71,12 @@ INTERNAL = 70
 """Exit status of a fault of our own (EX_SOFTWARE)."""
 
 
+def _tell(text: str) -> None:
+    """An error in one line, in the language of the command."""
+    say = voice_of(sys.argv[1:]).say
+    typer.echo(f"{label(say, 'error:')}{say(text)}", err=True)
+
+
 def main() -> None:
     """Entry point: errors meant for people become one line and their exit status."""
     for stream in (sys.stdout, sys.stderr):
@@ -77,19 +85,17 @@ def main() -> None:
     try:
         app()
     except MeshwrightError as error:
-        typer.echo(f"error: {error}", err=True)
+        _tell(str(error))
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
     except RecursionError:
-        typer.echo("error: the input is nested too deeply", err=True)
+        _tell("the input is nested too deeply")
         sys.exit(2)
     except OSError as error:
-        typer.echo(
-            f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True
-        )
+        _tell(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(2)
     except Exception as error:
         if os.environ.get("MESHWRIGHT_DEBUG"):

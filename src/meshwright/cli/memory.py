@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from meshwright.cli.options import CLUSTER, EXECUTION, JOB, LAYOUT, MODEL, ROLLOUT, JsonFlag, with_options
+from meshwright.cli.speaking import Lang, is_plain, voice
 
 WINDOW = 1_000_000
 MOST_WINDOWS = 256
@@ -32,6 +33,7 @@ def oom(
     *,
     gpus: Annotated[str, typer.Option("--gpus", help="for example 256xH100", show_default=False)] = "",
     source: Annotated[str, typer.Option("--from", "--against", help="the JSON of the run's plan")] = "",
+    lang: Lang = None,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
@@ -45,6 +47,7 @@ def oom(
     from meshwright.cli.show import console
     from meshwright.report.out_of_memory import diagnosis_screen
 
+    spoken = voice(lang)
     plan = None
     if source:
         plan = mw.estimate_again(read_answer(source))
@@ -52,9 +55,14 @@ def oom(
         plan = mw.estimate(model, read_cluster(gpus, said), read_options(said))
     found = mw.diagnose(_read(log), plan)
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+        typer.echo(json.dumps(spoken.data(found.as_dict()), indent=2, allow_nan=False))
         return
-    console().print(diagnosis_screen(found))
+    screen = diagnosis_screen(found)
+    if not is_plain(spoken):
+        from meshwright.report.said import said as in_words
+
+        screen = in_words(screen, spoken.say)
+    console().print(screen)
 
 
 def _read(log: str) -> str:

@@ -98,7 +98,7 @@ def plan(
     several = "," in gpus or gpus.strip().lower().startswith("auto") or bool(jobs)
     costs = bool(price) or pue != 1.0 or objective != "throughput" or any(name in said for name in RATES)
     if several or costs or seq_lengths:
-        _sweep(model, gpus, options, as_json, objective, rates, tokens, scaling, seq_lengths, jobs)
+        _sweep(model, gpus, options, as_json, objective, rates, tokens, scaling, seq_lengths, jobs, spoken)
     with progress_bar() as progress:
         answer = mw.plan(
             model, read_cluster(gpus, said), options, top=top, variants=variants, progress=progress
@@ -134,7 +134,7 @@ def _write(path: str, text: str) -> None:
 
 def _sweep(
     model: str, gpus: str, options: Any, as_json: bool, objective: str, rates: Any,
-    tokens: str, scaling: str, seq_lengths: str, jobs: Any,
+    tokens: str, scaling: str, seq_lengths: str, jobs: Any, spoken: Voice,
 ) -> None:  # fmt: skip
     """One row for each number of GPUs, sequence length and value of the job."""
     import meshwright as mw
@@ -161,7 +161,7 @@ def _sweep(
             jobs=jobs,
             progress=progress,
         )
-    _show(answer.as_dict(), lambda: sweep_screen(answer), as_json)
+    _show(answer.as_dict(), lambda: sweep_screen(answer), as_json, spoken)
     raise typer.Exit(INTERRUPTED if answer.partial else 0 if answer.chosen else 1)
 
 
@@ -190,7 +190,7 @@ def fit(
 
     spoken = voice(lang)
     if longest_sequence or largest_micro_batch:
-        _most(model, gpus, said, "sequence" if longest_sequence else "micro-batch", top, as_json)
+        _most(model, gpus, said, "sequence" if longest_sequence else "micro-batch", top, as_json, spoken)
     if gpus:
         raise QuestionError(
             "fit finds how many GPUs are needed: say which kind (--gpu H100); with --gpus 64xH100 ask for "
@@ -205,14 +205,16 @@ def fit(
     raise typer.Exit(0 if answer.min_gpus_fitting or answer.min_gpus_tight else 1)
 
 
-def _most(model: str, gpus: str, said: dict[str, Any], what: Any, top: int, as_json: bool) -> None:
+def _most(
+    model: str, gpus: str, said: dict[str, Any], what: Any, top: int, as_json: bool, spoken: Voice
+) -> None:
     """The longest sequence or the largest micro-batch on given GPUs."""
     import meshwright as mw
     from meshwright.cli.reading import read_cluster, read_options
     from meshwright.report.capacity import capacity_screen
 
     answer = mw.most_that_fits(model, read_cluster(gpus, said), what, read_options(said), top=top)
-    _show(answer.as_dict(), lambda: capacity_screen(answer), as_json)
+    _show(answer.as_dict(), lambda: capacity_screen(answer), as_json, spoken)
     raise typer.Exit(0 if answer.fitting else 1)
 
 

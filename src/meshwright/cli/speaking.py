@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from meshwright.errors import QuestionError
 from meshwright.lang import DEFAULT, Say, chosen, html_language, plain, speaker, translated
 
 Lang = Annotated[
@@ -43,6 +45,21 @@ def voice(option: str | None) -> Voice:
     language = chosen(option, os.environ)
     say = speaker(language)
     return Voice(language=language, say=say, exact=say if option is not None else plain)
+
+
+def voice_of(arguments: Sequence[str]) -> Voice:
+    """The voice of a whole command line, for what is said of its failure; English where in doubt."""
+    said = None
+    for number, word in enumerate(arguments):
+        if word == "--":
+            break
+        name, sign, value = word.partition("=")
+        if name == "--lang":
+            said = value if sign else next(iter(arguments[number + 1 :]), None)
+    try:
+        return voice(said)
+    except QuestionError:
+        return Voice(language=DEFAULT, say=plain, exact=plain)
 
 
 def is_plain(spoken: Voice) -> bool:

@@ -273,6 +273,9 @@ class Stack:
     framework: Framework = "megatron-bridge"
     framework_version: str | None = None
 
+    def __post_init__(self) -> None:
+        one_of("framework", self.framework, get_args(Framework))
+
 
 def packing_of(pairs: Iterable[Iterable[float]], longest: int) -> tuple[tuple[int, float], ...]:
     """A histogram of sample lengths, shares scaled to 1; QuestionError where a length does not fit.

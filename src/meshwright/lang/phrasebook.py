@@ -122,7 +122,10 @@ class Phrasebook:
 
     def _filled(self, template: Template, match: re.Match[str]) -> Iterator[Reading]:
         """The template with its holes read; a general one only where nothing in them is left over."""
-        readings = [self._hole(value) for value in match.groups()]
+        readings = [
+            Reading(0, 0, value) if number in template.kept else self._hole(value)
+            for number, value in enumerate(match.groups())
+        ]
         said = template.filled(tuple(reading.said for reading in readings))
         left = sum(reading.left for reading in readings)
         general = template.letters < WEAK

@@ -1,7 +1,7 @@
 """A phrase with holes: `{0} experts cannot be shared evenly by ep={1}`.
 
 Holes are numbered in the order of the English text; `{0#}` is one that holds a number, `{s}` a plural ending
-that is there or not.
+that is there or not. `{0=}` in the other language keeps what fills the hole as it stands: names and values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-HOLE = re.compile(r"\{(\d+#?|s)\}")
+HOLE = re.compile(r"\{(\d+[#=]?|s)\}")
 NUMBER = r"([-+]?[\d.,]+(?:/\d+)?(?:e[-+]?\d+)?%?|inf|nan)"
 WORD = re.compile(r"[A-Za-z]{2,}")
 WHOLE_WORD = re.compile(r"(?<![\0A-Za-z])[A-Za-z]{2,}(?![\0A-Za-z])")
@@ -59,9 +59,14 @@ class Template:
             parts.append(re.escape(piece))
         return re.compile("".join(parts), re.S)
 
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Holes whose values are not read."""
+        return frozenset(int(hole[:-1]) for hole in HOLE.findall(self.other) if hole.endswith("="))
+
     def filled(self, values: tuple[str, ...]) -> str:
         """The other language with values in the holes."""
-        return HOLE.sub(lambda hole: values[int(hole[1])], self.other)
+        return HOLE.sub(lambda hole: values[int(hole[1].rstrip("="))], self.other)
 
 
 def numbered_holes(text: str) -> list[str]:
@@ -70,4 +75,4 @@ def numbered_holes(text: str) -> list[str]:
     >>> numbered_holes("{1} of {0} node{s}")
     ['0', '1']
     """
-    return sorted(hole.rstrip("#") for hole in HOLE.findall(text) if hole != "s")
+    return sorted(hole.rstrip("#=") for hole in HOLE.findall(text) if hole != "s")

@@ -7,7 +7,22 @@ from typing import Any
 from meshwright.lang.choice import Say
 
 TEXTS = frozenset(
-    {"message", "fix", "title", "lines", "guide_says", "holds", "reasons", "binding", "advice", "text"}
+    {
+        "message",
+        "fix",
+        "title",
+        "lines",
+        "guide_says",
+        "holds",
+        "reasons",
+        "binding",
+        "advice",
+        "text",
+        "unknown",
+        "causes",
+        "remedies",
+        "assumptions",
+    }
 )
 """Fields whose values are written for people."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from meshwright.frameworks.compare import Comparison
 from meshwright.frameworks.rescale import Rescaled
 from meshwright.frameworks.resume import Resume
+from meshwright.lang import Say, label, plain, width_of
 from meshwright.layout.rules import Finding
 
 UNITS = {
@@ -41,23 +42,27 @@ def rescaled_text(answer: Rescaled) -> str:
     return "\n".join(lines) + "\n"
 
 
-def resume_text(answer: Resume) -> str:
-    """Whether a checkpoint can go on, and what reshards."""
-    lines = [f"{answer.verdict}"]
+def resume_text(answer: Resume, say: Say = plain) -> str:
+    """Whether a checkpoint can go on, and what reshards.
+
+    say  says the words in the language of the reader
+    """
+    lines = [say(f"{answer.verdict}")]
     lines += [f"  {name}: {old} -> {new}" for name, (old, new) in answer.changed.items()]
-    lines += _findings(answer.findings)
+    lines += _findings(answer.findings, say)
     if answer.checkpoint_bytes:
-        lines.append(f"checkpoint: {answer.checkpoint_bytes / 1e9:,.1f} GB with optimizer")
+        lines.append(say(f"checkpoint: {answer.checkpoint_bytes / 1e9:,.1f} GB with optimizer"))
     if answer.save_seconds:
-        lines.append(f"saving takes about {answer.save_seconds:,.0f} s (2 GB/s a node is assumed)")
+        lines.append(say(f"saving takes about {answer.save_seconds:,.0f} s (2 GB/s a node is assumed)"))
     return "\n".join(lines) + "\n"
 
 
-def _findings(findings: tuple[Finding, ...]) -> Iterator[str]:
+def _findings(findings: tuple[Finding, ...], say: Say = plain) -> Iterator[str]:
     for finding in findings:
-        yield f"  {finding.severity:<6} {finding.message}"
+        kind = say(finding.severity)
+        yield f"  {kind}{' ' * max(6 - width_of(kind), 0)} {say(finding.message)}"
         if finding.fix and finding.fix not in finding.message:
-            yield f"         fix: {finding.fix}"
+            yield f"         {label(say, 'fix:')}{say(finding.fix)}"
 
 
 def _name(sources: tuple[str, ...]) -> str:

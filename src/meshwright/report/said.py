@@ -15,6 +15,7 @@ from meshwright.report.fitted import Fitted, Foldable
 
 NO_SPACE = ("（", "）", "：", "，", "；", "。", "、")
 """Wide signs that bring their own space."""
+COUNTING = "个"
 
 
 def said(screen: RenderableType, say: Say) -> RenderableType:
@@ -61,11 +62,17 @@ def _style(piece: Text) -> Any:
 
 def _table(table: Table, say: Say) -> Table:
     for column in table.columns:
-        column.header = said(column.header, say)
+        column.header = _header(column.header, say)
         column._cells = list(_cells(column._cells, say))
         if column.min_width is not None and isinstance(column.header, str):
             column.min_width = max(column.min_width, Text(column.header).cell_len)
     return table
+
+
+def _header(header: RenderableType, say: Say) -> RenderableType:
+    """What heads a column, without the counting word that stands between a number and what it counts."""
+    words = said(header, say)
+    return words.removeprefix(COUNTING).lstrip() if isinstance(words, str) else words
 
 
 def _cells(cells: Iterable[RenderableType], say: Say) -> Iterable[RenderableType]:
