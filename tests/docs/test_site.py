@@ -136,6 +136,14 @@ def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it() -> None
     assert all(len(words.encode()) >= 20 for words in shown)
 
 
+def test_every_field_of_the_json_is_explained() -> None:
+    page = tool("generate_reference").json_page()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) > 800
+    lacking = [row for row in rows if not row.split("|")[3].strip()]
+    assert not lacking, "say what these mean in tools/json_words.json"
+
+
 def test_the_reference_is_that_of_the_product() -> None:
     made = tool("generate_reference")
     there = {path.name: path.read_text(encoding="utf-8") for path in made.FOLDER.glob("*.md")}
