@@ -76,6 +76,15 @@ def rows() -> Iterator[Row]:
     yield "gemma-2-9b", {"tp": 2, **sp}, 4096, NONE, (0,), None, {}
     yield "qwen2.5-7b", {"tp": 2, **sp}, 4096, NONE, (0,), None, {}
     yield "deepseek-v2-lite", {"ep": 8}, 4096, NONE, (0,), None, {}
+    for degrees in ({"tp": 1}, {"mbs": 2}, {"tp": 2, "cp": 2, **sp}, {"tp": 2, "cp": 8}):
+        yield "nemotron-h-8b", degrees, 8192, NONE, (0,), None, {}
+    yield "nemotron-h-8b", {"tp": 2, "pp": 4, **sp}, 8192, NONE, (0, 1, 3), None, {}
+    yield "nemotron-3-nano-30b-a3b", {"tp": 2, "ep": 8, **sp}, 8192, NONE, (0,), None, {}
+    yield "qwen3-next-80b-a3b", {"ep": 8}, 4096, NONE, (0,), None, {}
+    yield "qwen3-next-80b-a3b", {"tp": 2, "pp": 4, "ep": 8, "mbs": 2, **sp}, 4096, NONE, (0, 1, 3), None, {}
+    for recompute in ("core_attn", FULL):
+        yield "qwen3-next-80b-a3b", {"tp": 2, "ep": 8, **sp}, 4096, recompute, (0,), None, {}
+    yield "qwen3-next-80b-a3b", {"ep": 8}, 4096, "core_attn,shared_experts", (0,), None, {}
 
 
 def subject_of(row: Row) -> Subject:

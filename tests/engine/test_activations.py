@@ -24,6 +24,12 @@ QUICK = [
     for entry in RECORDED["configurations"]
     if entry["model"] in ("llama-3-8b", "mixtral-8x7b", "gemma-2-9b") and entry["layout"].get("pp", 1) == 1
 ]
+RECURRENT = [
+    entry
+    for entry in RECORDED["configurations"]
+    if (entry["model"], entry["layout"])
+    in [("nemotron-h-8b", {"tp": 2, "cp": 8}), ("qwen3-next-80b-a3b", {"ep": 8})]
+]
 
 
 def test_the_record_says_which_engine_it_is_of() -> None:
@@ -31,7 +37,9 @@ def test_the_record_says_which_engine_it_is_of() -> None:
     assert len(RECORDED["configurations"]) >= 40
 
 
-@pytest.mark.parametrize("entry", QUICK[::4], ids=lambda e: f"{e['model']}-{e['layout']}-{e['recompute']}")
+@pytest.mark.parametrize(
+    "entry", [*QUICK[::4], *RECURRENT], ids=lambda e: f"{e['model']}-{e['layout']}-{e['recompute']}"
+)
 def test_the_engine_still_saves_what_is_recorded(engine: EngineProcess, entry: dict[str, Any]) -> None:
     degrees = entry["layout"]
     layout = Layout(**{k: v for k, v in degrees.items() if k != "sp"}, sp="sp" in degrees)

@@ -69,6 +69,12 @@ def test_a_good_plan_passes_all_levels_that_can_run_here(engine: EngineProcess, 
     assert verification.seconds < 90
 
 
+def test_recurrent_layers_are_counted_too(engine: EngineProcess) -> None:
+    plan = subject("nemotron-h-8b", Layout(tp=4, pp=2, sp=True), 8, global_batch=8)
+    (level,) = verify(plan, levels=[1], engine=engine).levels
+    assert level.verdict == "pass", level.why
+
+
 TRAINED = {
     "MTP away from the loss, VPP": subject(
         "deepseek-v3", Layout(tp=2, pp=4, vpp=2, ep=8, sp=True), 64, "Et*10|(t*10|)*4t*11|m|L"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.cost.recurrent_memory import recurrent_bytes
 from meshwright.cost.sizes import BF16, BOOL, FP32, Sizes
 from meshwright.layout.table import Bools, Floats
 from meshwright.model.spec import Attention, LinearAttention, Mamba2, Mixer, Mla
@@ -45,22 +46,28 @@ def mixer_part(x: Sizes, mixer: Mixer) -> Part:
             return _attention(x, mixer)
         case Mla():
             return _mla(x, mixer)
-        case LinearAttention():
-            width = mixer.k_heads * mixer.k_dim * 2 + mixer.v_heads * mixer.v_dim
-            gate = mixer.v_heads * (mixer.v_dim + 2)
-            out = mixer.v_heads * mixer.v_dim
-            per_token = BF16 * (2 * width + gate + out) + x.saved * out
-            return _scan(x, per_token)
-        case Mamba2():
-            inner = mixer.heads * mixer.head_dim
-            conv = inner + 2 * mixer.groups * mixer.state
-            per_token = BF16 * (inner + 2 * conv + mixer.heads + inner) + x.saved * inner
-            return _scan(x, per_token)
+        case LinearAttention() if mixer.kind != "gdn":
+            return _linear(x, mixer)
+        case LinearAttention() | Mamba2():
+            return _recurrent(x, mixer)
 
 
-def _scan(x: Sizes, per_token: float) -> Part:
-    """A linear recurrence in chunks: its gradients are about as large as what it kept."""
-    kept = per_token * x.full / x.keys.tp
+def _recurrent(x: Sizes, mixer: LinearAttention | Mamba2) -> Part:
+    """Mamba-2 and the gated delta net, by the table of what their kernels save.
+
+    Beside their own gradients: that of the residual, and before and after the scan gathered activations.
+    """
+    kept, working = recurrent_bytes(x, mixer)
+    gathers = BF16 * x.model.hidden * 2 * x.gathered
+    return Part(kept=kept, working=np.maximum(working, gathers) + BF16 * x.model.hidden * x.sharded)
+
+
+def _linear(x: Sizes, mixer: LinearAttention) -> Part:
+    """Kimi delta and lightning attention, which Megatron Core does not run: by their widths alone."""
+    width = mixer.k_heads * mixer.k_dim * 2 + mixer.v_heads * mixer.v_dim
+    gate = mixer.v_heads * (mixer.v_dim + 2)
+    out = mixer.v_heads * mixer.v_dim
+    kept = (BF16 * (2 * width + gate + out) + x.saved * out) * x.full / x.keys.tp
     return Part(kept=kept, working=kept + BF16 * x.model.hidden * x.sharded)
 
 
@@ -74,12 +81,25 @@ def _attention(x: Sizes, a: Attention) -> Part:
     whole = x.keys.recomputes("core_attn") & (not x.model.learned_positions)
     more = np.where(whole, BF16 * (q + k) * x.full, 0.0)
     if a.output_gate:
-        more = more + BF16 * 2 * heads * v_dim * x.full
+        more = more + _output_gate(x, heads * v_dim, q + k + v, kv_heads, whole)
     if a.qk_norm is not None:
         more = more + (BF16 * (q + k) + FP32 * (heads + kv_heads)) * x.full
     repeated = (heads - kv_heads) * (a.head_dim + v_dim) * BF16 * x.full
     more = more + np.where(x.unfused, repeated, 0.0)
     return Part(kept=core.kept + more, working=core.working, hosted=core.hosted)
+
+
+def _output_gate(x: Sizes, width: Floats, rest: Floats, groups: Floats, whole: Bools) -> Floats:
+    """The gate of an attention's output and the output before it, which torch's compiler keeps as they come.
+
+    With one group of queries on a rank the gate is a view, and with it stays all that the projection made
+    (`rest` of it; where attention is recomputed that stays anyway, and the gate in it). With several groups
+    it is a copy. Source: megatron/core/transformer/attention.py, get_query_key_value_tensors and
+    _apply_output_gate.
+    """
+    alone = np.asarray(groups) <= 1
+    held = np.where(alone & ~whole, rest, 0.0) + np.where(~alone & whole, width, 0.0)
+    return np.asarray(BF16 * (2 * width + held) * x.full)
 
 
 def _mla(x: Sizes, a: Mla) -> Part:

@@ -99,6 +99,13 @@ def _clamped(moe: Moe, half: Floats, apart: Bools) -> Floats:
     return np.where(apart, 3.0, 2.0) * half * moe.clamped
 
 
+def _shared(x: Sizes, moe: Moe) -> Part:
+    """Shared experts; their gate keeps its score and what it multiplies (moe/shared_experts.py, forward)."""
+    plain = mlp_part(x, moe.shared_ffn, gated=moe.gated)
+    gate = BF16 * (x.model.hidden + 1) * x.sharded * moe.shared_gate
+    return Part(kept=plain.kept + gate, working=plain.working)
+
+
 def _moe(x: Sizes, moe: Moe) -> Part:
     space = moe.latent or x.model.hidden
     rows = routed_tokens(x, moe)
@@ -112,7 +119,7 @@ def _moe(x: Sizes, moe: Moe) -> Part:
     act = x.keys.recomputes("moe_act")
     permuted = x.saved * space * rows
     router = _router(moe) * x.sharded
-    shared = _recomputed(mlp_part(x, moe.shared_ffn, gated=moe.gated), x.keys.recomputes("shared_experts"))
+    shared = _recomputed(_shared(x, moe), x.keys.recomputes("shared_experts"))
     parallel = mlp_part(x, moe.parallel_ffn, gated=moe.gated)
     latent = (BF16 + x.saved) * (moe.latent or 0) * x.sharded
     experts = before + np.where(act, 0.0, after + unfused)

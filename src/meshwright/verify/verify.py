@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from meshwright.errors import QuestionError
-from meshwright.model.spec import LinearAttention, Mamba2
+from meshwright.model.spec import LinearAttention
 from meshwright.verify.activations import MODELLED, saved_bytes
 from meshwright.verify.command import on_gpus
 from meshwright.verify.process import EngineProcess
@@ -77,10 +77,9 @@ def skipped(number: int, why: str) -> Level:
 
 def keeps(engine: EngineProcess, subject: Subject, predicted: Mapping[int, float] | None) -> Outcome:
     """Level 1: what the first and the last stage keep, against our own terms where they are given."""
-    recurrent = [kind for kind in subject.model.kinds if isinstance(kind.mixer, LinearAttention | Mamba2)]
-    if recurrent:
-        kinds = " and ".join(sorted({_mixer_words(kind.mixer) for kind in recurrent}))
-        text = f"modelled only: what the GPU kernels of {kinds} save is not in the engine's own modules"
+    linear = {kind.mixer.kind for kind in subject.model.kinds if isinstance(kind.mixer, LinearAttention)}
+    if linear - {"gdn"}:
+        text = "modelled only: this kind of linear attention is not among the engine's own modules"
         modelled = {str(stage): round(size) for stage, size in (predicted or {}).items()}
         return Outcome("skipped", text, {"figures": "modelled", "our_bytes": modelled})
     stages = sorted({0, subject.layout.pp - 1})
@@ -106,7 +105,3 @@ def keeps(engine: EngineProcess, subject: Subject, predicted: Mapping[int, float
         return Outcome("fail", text, evidence)
     agreed = f", ours within {MEMORY_TOLERANCE:.0%}" if predicted else ""
     return Outcome("pass", f"{ends} {kept} for the backward pass{agreed}", evidence)
-
-
-def _mixer_words(mixer: object) -> str:
-    return "Mamba layers" if isinstance(mixer, Mamba2) else "linear attention"

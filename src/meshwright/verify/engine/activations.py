@@ -20,6 +20,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func, p2p_commu
 from megatron.core.tensor_parallel import random as engine_random
 
 from meshwright.verify.engine import balanced, build, parameters, patches, world
+from meshwright.verify.engine.standin import kept
 
 
 def measure(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -33,6 +34,7 @@ def measure(request: dict[str, Any]) -> list[dict[str, Any]]:
     patches.Device.current = torch.device("meta")
     forget_randomness()
     forget_neighbours()
+    kept.install()
     config = request["config"]
     if config.get("num_moe_experts"):
         balanced.install(config["moe_router_topk"], config["num_moe_experts"])
