@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
+from meshwright.errors import QuestionError
+from meshwright.facts import load_json
 from meshwright.frameworks import python_config
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
@@ -18,7 +23,8 @@ from meshwright.frameworks.dotted import (
     yaml_text,
 )
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Reading, Source, Value
+from meshwright.frameworks.precision import precision_of, switches
+from meshwright.frameworks.reading import Plain, Reading, Source, Value
 from meshwright.frameworks.recipes import model_of_recipe
 from meshwright.frameworks.world import from_counts, launcher_of
 
@@ -56,6 +62,7 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     optimizer = flat.get("model.optim.name")
     if optimizer is not None and "distributed" in str(optimizer.value):
         options.setdefault("use_distributed_optimizer", Value(True, optimizer.source))
+    _read_activation(options)
     _switch_off_alone(options)
     return Reading(
         framework="nemo",
@@ -81,6 +88,7 @@ def read_python(text: str, file: str, environment: Mapping[str, str] | None = No
     readings: list[Reading] = []
     configs = python_config.read(text, file, environment)
     elsewhere = [_machines(config) for config in configs]
+    formats = _formats(text)
     for config in configs:
         reading = read_document(config.flat, {})
         nodes, per_node = _machines(config)
@@ -99,7 +107,7 @@ def read_python(text: str, file: str, environment: Mapping[str, str] | None = No
         readings.append(
             replace(
                 reading,
-                options={**strategy, **reading.options},
+                options={**formats, **strategy, **reading.options},
                 unknowns=(*reading.unknowns, *unknowns),
                 launcher=from_counts(nodes, per_node),
                 model=Value(model, config.recipe.source) if config.recipe and model else None,
@@ -109,7 +117,21 @@ def read_python(text: str, file: str, environment: Mapping[str, str] | None = No
                 complete=bool(reading.options),
             )
         )
-    return [reading for reading in readings if set(reading.options) - ALONE or reading.notes]
+    alone = ALONE | set(formats)
+    return [reading for reading in readings if set(reading.options) - alone or reading.notes]
+
+
+PLUGINS = re.compile(r"^[ \t]*(?:\w+\.)?trainer\.plugins *= *(?:\w+\.)*(\w+)\(\)", re.MULTILINE)
+
+
+def _formats(text: str) -> dict[str, Value]:
+    """Number formats by the recipe of `trainer.plugins`, where a file names one."""
+    words = {name: word for word, name in nemo2()["precisions"].items()}
+    named = {words[found] for found in PLUGINS.findall(text) if found in words}
+    if len(named) != 1:
+        return {}
+    source = Source(kind="recipe", name="trainer.plugins")
+    return {name: Value(value, source) for name, value in switches(*named).items()}
 
 
 ALONE = frozenset({"use_distributed_optimizer"})
@@ -140,47 +162,103 @@ def _first(*values: Value | None) -> Value | None:
 
 def files(plan: Plan) -> dict[str, str]:
     """`config.yaml` of NeMo 1 and, for a model with a name, `recipe.py` of NeMo 2."""
-    flat = write_paths("nemo", plan.everything)
+    options = dict(plan.everything)
+    untied = options.pop("untie_embeddings_and_output_weights", None)
+    flat = write_paths("nemo", options)
+    if untied is not None or plan.architecture:
+        flat["model.share_embeddings_and_output_weights"] = untied is not True
+    flat |= {"model.activation": name} if (name := _activation(options)) else {}
+    flat |= {"model.openai_gelu": True} if name == "geglu" else {}
     flat = {"trainer.devices": plan.gpus_per_node, "trainer.num_nodes": plan.nodes, **flat}
+    if options.get("bf16") is True:
+        flat |= {"trainer.precision": "bf16", "model.megatron_amp_O2": True}
+    flat["model.mcore_gpt"] = True
     if flat.pop("model.use_distributed_optimizer", None):
         flat["model.optim.name"] = "distributed_fused_adam"
     written = {"config.yaml": yaml_text(nested(flat), plan.heading)}
     return written | ({"recipe.py": _recipe(plan)} if plan.model else {})
 
 
+ACTIVATIONS: Mapping[str, Mapping[str, Plain]] = {
+    "swiglu": {"swiglu": True},
+    "fast-swiglu": {"swiglu": True},
+    "squared-relu": {"squared_relu": True},
+    "geglu": {"gated_linear_unit": True},
+    "fast-geglu": {"gated_linear_unit": True},
+    "reglu": {"gated_linear_unit": True},
+    "fast-reglu": {"gated_linear_unit": True},
+}
+"""NeMo 1's activations (nlp/parts/utils_funcs.py, activation_to_func) in Megatron's words."""
+TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+"""Hugging Face's names of the approximate GELU."""
+
+
+def _activation(options: Mapping[str, Plain]) -> str | None:
+    """NeMo 1's name of the activation; None where it has none."""
+    named = options.get("activation_func")
+    if options.get("squared_relu") is True:
+        return "squared-relu"
+    if options.get("swiglu") is True:
+        return "swiglu" if named is None else ("geglu" if named in TANH else None)
+    return "gelu" if options.get("hidden_size") and not options.get("quick_geglu") else None
+
+
+def _read_activation(options: dict[str, Value]) -> None:
+    named, tanh = options.get("activation"), options.get("openai_gelu")
+    if named is None:
+        return
+    for name, value in ACTIVATIONS.get(str(named.value), {}).items():
+        options.setdefault(name, Value(value, named.source))
+    if str(named.value).endswith("geglu") and tanh is not None and tanh.value is True:
+        options.setdefault("activation_func", Value(TANH[0], tanh.source))
+
+
+@cache
+def nemo2() -> dict[str, Any]:
+    """Objects that hold NeMo 2's options, and its recipes (`nemo2.json`)."""
+    data: dict[str, Any] = load_json("meshwright.frameworks", "nemo2.json")
+    return data
+
+
 def _recipe(plan: Plan) -> str:
     """A function that configures NeMo 2's own recipe of the model, where one is known."""
     lines = [f"# {line}" for line in plan.heading.splitlines()]
-    lines += ["from nemo.collections import llm", "", "", "def configure():"]
+    module, known = _module(plan)
+    if not known:
+        lines.append(f"# NeMo {VERSION} has no recipe of this model: llm.{module} is to be written")
+    lines.append("from nemo.collections import llm")
+    plugin = nemo2()["precisions"].get(precision_of(plan.options))
+    if plugin is not None:
+        lines.append(f"from nemo.collections.llm.recipes.precision.mixed_precision import {plugin}")
+    lines += ["", "", "def configure():"]
     head = f"num_nodes={plan.nodes}, num_gpus_per_node={plan.gpus_per_node}"
-    lines.append(f"    recipe = llm.{_module(plan)}.pretrain_recipe({head})")
-    for name, value in plan.options.items():
-        group = next((group for group, names in NEMO2.items() if name in names), None)
+    lines.append(f"    recipe = llm.{module}.pretrain_recipe({head})")
+    table = nemo2()
+    for name, value in {**UNSET, **table["unset"].get(module, {}), **plan.options}.items():
+        name = table["renamed"].get(name, name)
+        group = next((group for group, names in table["groups"].items() if name in names), None)
         if group is not None:
-            lines.append(f"    recipe.{group}.{name} = {value!r}")
+            shown = list(value) if isinstance(value, tuple) else value
+            lines.append(f"    recipe.{group}.{name} = {shown!r}")
+    lines += [f"    recipe.trainer.plugins = {plugin}()"] if plugin is not None else []
     return "\n".join([*lines, "    return recipe", ""])
 
 
-def _module(plan: Plan) -> str:
-    """`meta-llama/Meta-Llama-3-70B` -> llama3_70b, as NeMo names its recipes."""
-    name = plan.model.rsplit("/", 1)[-1].lower().removeprefix("meta-").replace("llama-3", "llama3")
-    return "".join(char if char.isalnum() else "_" for char in name)
+VERSION = "2.5"
+UNSET: Mapping[str, Plain] = {"virtual_pipeline_model_parallel_size": None, "sequence_parallel": False}
+"""What recipes set and a plan leaves out where it does not want it."""
 
 
-NEMO2 = {
-    "trainer.strategy": (
-        "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
-        "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size",
-        "sequence_parallel", "pipeline_model_parallel_layout",
-    ),
-    "data": ("micro_batch_size", "global_batch_size", "seq_length"),
-    "trainer.strategy.ddp": ("overlap_grad_reduce", "overlap_param_gather"),
-    "optim.config": ("use_distributed_optimizer",),
-    "model.config": (
-        "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules",
-        "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "cp_comm_type", "tp_comm_overlap",
-        "overlap_moe_expert_parallel_comm", "moe_expert_capacity_factor", "cuda_graph_impl",
-        "cuda_graph_modules",
-    ),
-}  # fmt: skip
-"""Which of NeMo 2's objects holds an option (nemo/lightning/pytorch/strategies/megatron_strategy.py)."""
+def _module(plan: Plan) -> tuple[str, bool]:
+    """NeMo's recipe of the model, and whether there is one: `meta-llama/Meta-Llama-3-70B` -> llama3_70b."""
+    from meshwright.model import catalog
+
+    recipes: dict[str, str] = nemo2()["recipes"]
+    try:
+        found = recipes.get(catalog.resolve(plan.model))
+    except QuestionError:
+        found = None
+    if found is not None:
+        return found, True
+    name = plan.model.rsplit("/", 1)[-1].lower()
+    return "".join(char if char.isalnum() else "_" for char in name), False
