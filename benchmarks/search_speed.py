@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cost.question import Question
@@ -38,24 +39,26 @@ MORE = (
     ("deepseek-v3", "100000xGB200", 4096, 100000, "bf16"),
     ("nemotron-h-56b", "512xH100", 8192, 1024, "bf16"),
 )
-Case = tuple[str, str, int, int, str]
+FREED = tuple((*case, "all") for case in CASES)
+"""The same with `--free all`: dispatchers, overlaps, CP communication and offload free as well."""
+Case = tuple[Any, ...]
 LIMIT_SECONDS, LIMIT_BYTES = 2.0, 1024**3
 
 
 def question_of(case: Case) -> Question:
-    name, gpus, sequence, batch, precision = case
+    name, gpus, sequence, batch, precision = case[:5]
     return Question(
         model=find(name),
         cluster=parse_cluster(gpus),
-        job=Job(seq_length=sequence, global_batch=batch, precision=precision),  # type: ignore[arg-type]
+        job=Job(seq_length=sequence, global_batch=batch, precision=precision),
     )
 
 
-def search_whole(question: Question) -> Found:
-    """The search behind `plan` with every axis free."""
+def search_whole(question: Question, free: tuple[str, ...] = ()) -> Found:
+    """The search behind `plan` with every axis free, and further flags."""
     model, job = question.model, question.job
     execution = default_execution(question.stack, question.cluster.gpu, model.is_moe, job.precision)
-    return search(question, Axes(execution=execution, flags=free_flags(execution), splits="both"))
+    return search(question, Axes(execution=execution, flags=free_flags(execution, free), splits="both"))
 
 
 def measure(case: Case, repeat: int) -> dict[str, float]:
@@ -63,7 +66,7 @@ def measure(case: Case, repeat: int) -> dict[str, float]:
     question, walls, cpus = question_of(case), [], []
     for _ in range(repeat):
         wall, cpu = time.perf_counter(), time.process_time()
-        found = search_whole(question)
+        found = search_whole(question, case[5:])
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     return {
@@ -83,7 +86,8 @@ def measure_apart(case: Case, repeat: int) -> dict[str, float]:
 def row_of(case: Case, found: dict[str, float]) -> list[str]:
     """One line of the report."""
     return [
-        f"{case[0]} on {case[1]}, {case[4]}", f"{found['searched']:,.0f}", f"{found['scored']:,.0f}",
+        f"{case[0]} on {case[1]}, {', free: '.join(case[4:])}",
+        f"{found['searched']:,.0f}", f"{found['scored']:,.0f}",
         f"{found['excluded']:,.0f}", f"{found['wall']:.2f}", f"{found['first']:.2f}", f"{found['cpu']:.2f}",
         f"{found['searched'] / found['wall']:,.0f}", f"{found['peak'] / 1024**2:.0f}",
     ]  # fmt: skip
@@ -99,7 +103,7 @@ def main() -> None:
     if args.case:
         print(json.dumps(measure(tuple(json.loads(args.case)), args.repeat)))
         return
-    cases = CASES + (MORE if args.every else ())
+    cases = CASES + ((*FREED, *MORE) if args.every else ())
     found = [measure_apart(case, args.repeat) for case in cases]
     head = [
         "plan", "searched", "scored", "excluded by a bound", "wall [s]", "first run [s]", "CPU [s]",

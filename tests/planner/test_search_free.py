@@ -125,3 +125,9 @@ def test_layers_do_not_read_what_their_keys_leave_out():
         keys = replace(keys, executions=(replace(BASE, **changes),))
         costs.append(block_costs(machine_for(ASKED, keys)).both)
     assert all(np.array_equal(costs[0], other) for other in costs[1:])
+
+
+@pytest.mark.parametrize("free", [(), ("all",)])
+def test_a_space_without_a_single_layout_is_an_empty_answer(free: tuple[str, ...]):
+    found = search(ASKED, Axes(tp=(3,), flags=free_flags(Execution(), free)))
+    assert (len(found.table), found.valid, found.searched, found.reasons) == (0, 0, 0, {})

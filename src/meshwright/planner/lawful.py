@@ -44,7 +44,7 @@ class Lawful:
     def refused(self) -> dict[str, int]:
         """How many layouts each rule refuses."""
         tried = np.stack([self.tried(saving) for saving in range(len(self.deep))])
-        return self.legality.refused(tried.reshape(-1, self.worth.shape[1]))
+        return self.legality.refused(tried.reshape(-1, *tried.shape[2:]) if tried.size else tried[0])
 
     def count(self) -> int:
         """How many layouts can start."""

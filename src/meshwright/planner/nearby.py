@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from meshwright.errors import QuestionError
 from meshwright.job.defaults import divided, odd_part
 from meshwright.planner.search import Found, search
 from meshwright.planner.space import Axes
+from meshwright.planner.values import table as space_table
 
 WINDOWS = ((0.96, 1.0), (0.85, 0.96), (0.5, 0.85))
 """Shares of the GPUs within which the roundest count is compared."""
@@ -70,7 +72,7 @@ def rounder(world: int) -> tuple[int, ...]:
 
 
 def fewer_gpus(
-    question: Question, axes: Axes, found: Found, *, searched: Callable[[Question, Axes], Found] = search
+    question: Question, axes: Axes, found: Found, *, searched: Callable[..., Found] = search
 ) -> tuple[Fewer, ...]:
     """Rounder counts of GPUs that train at least as fast as all of them, best first.
 
@@ -88,7 +90,8 @@ def fewer_gpus(
         if smaller is None:
             continue
         own = replace(job, global_batch=divided(job.global_batch, count))
-        other = searched(replace(question, cluster=smaller, job=own), axes)
+        asked = replace(question, cluster=smaller, job=own)
+        other = searched(asked, axes, within=_within(own.tokens_per_step, here))
         if not other.fitting:
             continue
         step = float(other.step[0])
@@ -99,6 +102,14 @@ def fewer_gpus(
                 Fewer(gpus=count, spared=cluster.world - count, speed=speed, step=step, batch=batch)
             )
     return tuple(sorted(better, key=lambda one: (-round(one.speed or 0.0, 2), one.gpus)))
+
+
+def _within(tokens: int, here: float) -> float:
+    """Seconds of a step of so many tokens beyond which it is slower than `here` [tokens/s] for certain.
+
+    The first of a ranking may be slower than the fastest by a tie, and its ties must all be there.
+    """
+    return tokens / (here * (1 - GAIN)) * (1 + space_table()["tie"]["value"]) ** 2 if here else math.inf
 
 
 def _sized(cluster: Cluster, world: int) -> Cluster | None:

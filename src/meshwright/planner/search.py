@@ -101,12 +101,13 @@ class _Tally:
 
 def search(
     question: Question, axes: Axes, progress: Progress | None = None, practice: Sequence[Known] = (),
-    *, keep: float | None = None,
+    *, keep: float | None = None, within: float = np.inf,
 ) -> Found:  # fmt: skip
     """Every layout of the space, priced and ranked.
 
     practice  layouts that people ship for this model, for ties
     keep      layouts proven slower than this many times the fastest are not scored; `inf` scores all
+    within    nor are those proven slower than this [s], whatever is the fastest
     """
     space = geometries(question, axes)
     savings = savings_of(question.model, axes)
@@ -120,8 +121,9 @@ def search(
     tally.legal, tally.refused = law.count(), Counter(law.refused())
     partial = False
     try:
-        if len(flags) > TOGETHER and np.isfinite(tally.keep):
-            tally.best = _first_best(question, axes)
+        if np.isfinite(tally.keep) and (len(flags) > TOGETHER or np.isfinite(within)):
+            base = _first_best(question, axes) if len(flags) > TOGETHER else np.inf
+            tally.best = min(base, within / tally.keep)
             quick = _quick(pricer, law, flags, tally)
             tally.excluded["time"] += law.rows(np.flatnonzero(~quick)).count()
             kept = np.flatnonzero(quick)
