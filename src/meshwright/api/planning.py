@@ -83,7 +83,7 @@ def plans_of(asked: Asked, found: Found, top: int, seconds: float, *, variants: 
     return Plans(
         plans=tuple(told), ties=found.ties, searched=found.searched, scored=found.scored,
         valid=found.valid, fitting=found.fitting, seconds=seconds, refused=found.reasons,
-        partial=found.partial, front=front_told(found, asked.question.cluster.gpu.usable_memory),
+        partial=found.partial, front=front_told(found, asked.question),
     )  # fmt: skip
 
 

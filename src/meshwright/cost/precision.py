@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from meshwright.cluster.spec import Gpu
 from meshwright.errors import QuestionError
@@ -37,9 +39,9 @@ def recipe_for(precision: Precision, gpu: Gpu) -> Recipe:
     """The recipe on this GPU; QuestionError where the GPU has no such tensor cores."""
     rows = load_json("meshwright.cost", "precision.json")["recipes"]
     row = rows[precision]
-    if row["gemm"] not in gpu.peak or not gpu.peak[row["gemm"]]:
-        able = ", ".join(name for name, r in rows.items() if gpu.peak.get(r["gemm"]))
-        raise QuestionError(f"{gpu.name} has no {row['gemm']} tensor cores for {precision}; it can do {able}")
+    if not _able(row, gpu):
+        able = ", ".join(name for name, other in rows.items() if _able(other, gpu))
+        raise QuestionError(f"{gpu.name} has no tensor cores for {precision}; it can do {able}")
     weight = row["weight_by_architecture"].get(gpu.architecture, row["weight"])
     return Recipe(
         name=precision,
@@ -49,3 +51,8 @@ def recipe_for(precision: Precision, gpu: Gpu) -> Recipe:
         saved_input=row["saved_input"],
         quantise=row["quantise"],
     )
+
+
+def _able(row: Mapping[str, Any], gpu: Gpu) -> bool:
+    """Whether the GPU multiplies in the recipe's number format and scaling."""
+    return bool(gpu.peak.get(row["gemm"])) and gpu.architecture not in row.get("not_on", ())

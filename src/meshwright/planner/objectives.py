@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
+from meshwright.cost.question import Question
+from meshwright.cost.simulation import simulated_step
 from meshwright.job.spec import one_of
 from meshwright.layout.table import Floats, Ints
 from meshwright.planner.search import Found
@@ -80,32 +82,47 @@ def time_and_memory(found: Found) -> Ints:
     return front(found.step, found.peak) if found.fitting else np.zeros(0, dtype=np.int64)
 
 
+FRONT_SLOWEST = 3.0
+"""How many times the fastest a layout may take and still be told as one that saves memory."""
+
 FRONT_STEP = 0.1
 """A layout of the front is told beside a faster one where it takes at least this share less memory."""
 
 
-def front_told(found: Found, usable: float) -> tuple[dict[str, object], ...]:
-    """The front of the layouts a search priced, thinned: JSON values, fastest first.
+def front_told(found: Found, question: Question) -> tuple[dict[str, object], ...]:
+    """The front of the layouts a search priced, thinned and simulated: JSON values, fastest first.
 
     Only layouts expected inside the card, each at least a tenth smaller than the one before. Layouts that a
     bound excluded (slower than `keep` allows, or saving memory where nothing is short of it) are not among
     them: `--objective memory` searches those too.
     """
-    told: list[dict[str, object]] = []
-    last = math.inf
-    for row in time_and_memory(found).tolist():
-        peak = float(found.peak[row])
-        if peak > min(usable, last * (1 - FRONT_STEP)):
-            continue
-        last = peak
+    rows = _thinned(found, question.cluster.gpu.usable_memory)
+    told: list[dict[str, Any]] = []
+    steps = simulated_step(question, found.table.rows(rows)).step if len(rows) else np.zeros(0)
+    slowest = 0.0
+    for row, step in sorted(zip(rows.tolist(), steps, strict=True), key=lambda pair: found.peak[pair[0]]):
+        if told and step >= slowest:
+            continue  # the simulation finds another smaller and faster
+        slowest = float(step)
         execution = found.table.executions[int(found.table.execution[row])]
         told.append(
             {
                 "layout": str(found.table.layout(row)), "recompute": str(execution.recompute),
-                "fsdp": execution.fsdp, "step_seconds": float(found.step[row]), "peak_bytes": round(peak),
+                "fsdp": execution.fsdp, "step_seconds": slowest, "peak_bytes": round(float(found.peak[row])),
             }
         )  # fmt: skip
-    return tuple(told)
+    return tuple(point for point in reversed(told) if point["step_seconds"] <= FRONT_SLOWEST * slowest)
+
+
+def _thinned(found: Found, usable: float) -> Ints:
+    """Rows of the front inside the card, each at least a tenth smaller than the one before."""
+    rows: list[int] = []
+    last = math.inf
+    for row in time_and_memory(found).tolist():
+        if found.peak[row] <= min(usable, last * (1 - FRONT_STEP)):
+            last = float(found.peak[row])
+            rows.append(row)
+    return np.array(rows, dtype=np.int64)
 
 
 def choose(points: Sequence[Point], objective: Objective) -> Point | None:

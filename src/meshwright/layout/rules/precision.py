@@ -241,7 +241,37 @@ FP16_NAN = Rule(
     passes=given(fp16=True),
 )
 
+LEAST_SM = {"mxfp8": 10, "blockwise": 9}
+
+
+def _least_sm(v: View) -> int:
+    """Compute capability that the number format asks for."""
+    return 10 if v.get("fp4") else LEAST_SM.get(v["fp8_recipe"], 8)
+
+
+FORMAT_GPU = Rule(
+    id="number-format-needs-gpu",
+    aliases=(),
+    area="precision",
+    must="MXFP8 and NVFP4 need Blackwell or newer, block-scaled FP8 Hopper or newer",
+    why="Transformer Engine refuses the recipe where the tensor cores lack its scaling.",
+    severity="error",
+    enforced_by=CORE,
+    source="transformer_engine/pytorch/fp8.py, check_mxfp8_support, check_nvfp4_support, "
+    "check_fp8_block_scaling_support",
+    applies=lambda v: bool(v.get("fp4")) or (bool(v.get("fp8")) and v["fp8_recipe"] in LEAST_SM),
+    holds=lambda v: v.sm >= _least_sm(v),
+    message=lambda v: (
+        f"{'fp4' if v.get('fp4') else v['fp8_recipe']} on compute capability {v.sm}.x; "
+        f"it needs {_least_sm(v)}.0 or newer"
+    ),
+    fix="--fp8-recipe tensorwise or delayed",
+    breaks=given(fp8="e4m3", fp8_recipe="mxfp8", compute_capability="9.0"),
+    passes=given(fp8="e4m3", fp8_recipe="mxfp8", compute_capability="10.0"),
+)
+
 RULES = (
+    FORMAT_GPU,
     FP8_GATHER,
     ONE_FORMAT,
     NEEDS_FORMAT,
