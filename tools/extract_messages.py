@@ -25,6 +25,7 @@ SECTIONS = {
         "frameworks/extra_rules.py", "frameworks/memory_check.py", "frameworks/sane.py",
         "frameworks/outputs.py", "frameworks/check.py", "frameworks/megatron_lm.py",
         "frameworks/megatron_deepspeed.py", "frameworks/python_config.py", "layout/notation.py",
+        "frameworks/python_environment.py",
         "layout/pipeline.py", "frameworks/commands.py", "frameworks/interpolation.py", "frameworks/resume.py",
         "report/comparison.py",
     ),
