@@ -122,3 +122,19 @@ def test_what_makes_no_sense_is_refused_with_what_does(words, says):
     done = run("plan", "llama3-8b", "--gpus", "8xH100", *words)
     assert isinstance(done.exception, QuestionError)
     assert says in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--tp 3", "32 attention heads"),
+        ("--mbs 7", "global batch of 256"),
+        ("--pp 7", "32 layers do not divide"),
+    ],
+)
+def test_degrees_that_leave_no_layout_say_why(option, says):
+    found = CliRunner().invoke(
+        app, ["plan", "llama3-8b", "--gpus", "16xH100", "--gbs", "256", *option.split()]
+    )
+    assert found.exit_code == 1
+    assert says in " ".join(found.output.split())

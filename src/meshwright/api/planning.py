@@ -48,7 +48,17 @@ def plan(
     answer = plans_of(asked, found, top, time.perf_counter() - start, variants=variants)
     if found.partial:
         return first_with_detail(answer)
+    if not len(found.table) and not found.reasons:
+        return replace(answer, advice=_why_none(asked, axes))
     return first_with_detail(_beside(asked, axes, found, answer))
+
+
+def _why_none(asked: Asked, axes: Axes) -> tuple[str, ...]:
+    """Why the degrees that were given leave no layout: what the rules say of them, the others being 1."""
+    given = {name: values[0] if (values := getattr(axes, name)) else 1 for name in DEGREES}
+    layout = Layout(**given, sp=given["tp"] > 1)
+    broken = findings_of(asked.question, layout, asked.execution, "")
+    return tuple(f"{one.message}; {one.fix}" for one in broken if one.severity == "error")
 
 
 def _beside(asked: Asked, axes: Axes, found: Found, answer: Plans) -> Plans:
