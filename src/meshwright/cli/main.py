@@ -84,6 +84,10 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app()
+    except SystemExit:
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":  # the reader had seen enough
+            sys.exit(0)
+        raise
     except MeshwrightError as error:
         _tell(str(error))
         sys.exit(error.exit_status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+NARROWEST = 20
+"""Columns that are taken where a terminal claims to have none."""
+
 PATIENCE = 1.0
 """Seconds of silence before a progress bar appears."""
 
@@ -19,7 +23,15 @@ def console() -> Console:
     """A console as wide as the terminal; NO_COLOR and pipes are respected by rich."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    class Patient(Console):
+        """A pipe that its reader closed is the end of the output, not a failure (rich would exit with 1)."""
+
+        def on_broken_pipe(self) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0)
+
+    found = Patient(highlight=False)
+    return found if found.width > 0 else Patient(highlight=False, width=NARROWEST)
 
 
 def for_people(text: str, indent: int = 6) -> str:

@@ -161,6 +161,11 @@ class Recompute:
         one_of("recompute method", self.method, ("uniform", "block"))
         for module in self.modules:
             one_of("recompute module", module, RECOMPUTE_MODULES)
+        least = 1 if self.method == "uniform" else 0
+        if self.granularity == "full" and self.num_layers is not None and self.num_layers < least:
+            raise QuestionError(
+                f"{self.method} recompute of {self.num_layers} layers; nearest that works: {least}"
+            )
         if self.modules and self.granularity != "selective":
             raise QuestionError(
                 f"recompute modules ({', '.join(self.modules)}) belong to --recompute selective, "

@@ -31,7 +31,9 @@ def plans_screen(answer: Plans) -> RenderableType:
         head = Text("No layout is legal for this model, these GPUs and this batch.", style="red")
         why = [f"{rule}: refuses {count:,} layouts" for rule, count in answer.refused.items()]
         return Group(
-            head, *_listed("Rules that refuse (`meshwright explain RULE`)", why), *_listed("Why", answer.advice)
+            head,
+            *_listed("Rules that refuse (`meshwright explain RULE`)", why),
+            *_listed("Why", answer.advice),
         )
     parts: list[RenderableType] = [
         _heading(best), either(lambda: _ranking(answer), lambda: _short_ranking(answer)), _searched(answer),

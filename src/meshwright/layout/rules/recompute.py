@@ -43,6 +43,8 @@ def _full_fault(v: View) -> str:
         return "full recompute without a method (block or uniform)"
     if granularity == "full" and v.get("recompute_num_layers") is None:
         return "full recompute without recompute_num_layers"
+    if granularity == "full" and method == "uniform" and v["recompute_num_layers"] < 1:
+        return f"uniform recompute of {v['recompute_num_layers']} layers at a time never ends"
     return ""
 
 
