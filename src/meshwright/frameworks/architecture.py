@@ -130,6 +130,7 @@ def job_from(options: Mapping[str, Any]) -> Job | None:
         optimizer="adam-precision-aware" if precise else "adam",
         grad_dtype="bf16" if options.get("grad_reduce_in_bf16") is True else "fp32",
         task=_task(options),
+        lora_rank=_count(options, "lora_rank") or 32,
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
+from meshwright.errors import LayoutError
 from meshwright.facts import load_json
-from meshwright.frameworks import bridge_performance, python_config, scripts
+from meshwright.frameworks import bridge_performance, python_config, python_writing, scripts
 from meshwright.frameworks.commands import Command, value_of
 from meshwright.frameworks.documents import Flat, yaml_documents
 from meshwright.frameworks.dotted import nested, overrides, sort_options, write_paths, yaml_text
@@ -98,6 +99,8 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     """A YAML of overrides, or the whole configuration a run has saved."""
     done = sort_options("megatron-bridge", flat, environment)
     options = dict(done.options)
+    if (rank := flat.get(RANK)) is not None:
+        options.setdefault("lora_rank", rank)
     mixed = flat.get("mixed_precision")
     if mixed is not None and isinstance(mixed.value, str):
         for name, value in (of_mixed_precision(mixed.value) or {}).items():
@@ -132,7 +135,8 @@ def read_python(text: str, file: str, environment: Mapping[str, str] | None = No
 
 def files(plan: Plan) -> dict[str, str]:
     """`train.sh` with overrides, `overrides.yaml` and `recipe.py`: the same plan three times."""
-    known = plan.recipe or recipe_of_model(plan.model, plan.gpu)
+    known = plan.recipe or recipe_of_model(plan.model, plan.gpu, plan.task)
+    _require_recipe(known, plan)
     latent = plan.architecture.get("multi_latent_attention") is True
     name = known or (VANILLA_LATENT if latent else VANILLA)
     options = {**_undone(name, plan), **(plan.options if known else plan.everything)}
@@ -143,15 +147,36 @@ def files(plan: Plan) -> dict[str, str]:
     flat["mixed_precision"] = mixed_precision(plan.options)
     if "seq_length" in plan.options:
         flat["dataset.seq_length"] = plan.options["seq_length"]
+    if plan.task == "lora":
+        flat[RANK] = plan.lora_rank
     if plan.options.get("cuda_graph_impl") == "full_iteration":
         flat["rerun_state_machine.check_for_nan_in_loss"] = False  # config.py, ConfigContainer.validate
+    if plan.task != "pretrain":
+        flat["checkpoint.pretrained_checkpoint"] = WEIGHTS
     head = f"{scripts.torchrun(plan)} scripts/training/run_recipe.py"
     lines = [["--recipe", name], *([f"{path}={spelled(value)}"] for path, value in flat.items())]
     return {
         "train.sh": scripts.script(plan, head, lines),
         "overrides.yaml": yaml_text(nested(flat), plan.heading),
-        "recipe.py": python_config.write(flat, plan.heading, name),
+        "recipe.py": python_writing.write(flat, plan.heading, name),
     }
+
+
+RANK = "peft.dim"
+"""Rank of the adapters in Bridge's configuration (peft/lora.py)."""
+WEIGHTS = "PRETRAINED_CHECKPOINT"
+"""A word to be replaced by the folder of the weights that are tuned (recipes/common.py)."""
+
+
+def _require_recipe(known: str | None, plan: Plan) -> None:
+    """LayoutError where weights are tuned and Bridge ships no such recipe of the model."""
+    if known is None and plan.task != "pretrain":
+        able = [task for task in ("sft", "lora") if recipe_of_model(plan.model, plan.gpu, task)]
+        others = f"; it has one for --task {able[0]}" if able else ""
+        raise LayoutError(
+            f"Megatron Bridge ships no recipe for --task {plan.task} of {plan.model or plan.name}{others}; "
+            "--to nemo or ms-swift can say it"
+        )
 
 
 @cache

@@ -55,9 +55,12 @@ def misspelled(said: Said) -> Iterator[Note]:
 def reading_of(command: Command, said: Said) -> Reading:
     """A reading from arguments that are already sorted."""
     launcher, open_ = launcher_of(command)
+    options = dict(said.options)
+    if (tuned := options.get("sft")) is not None and tuned.value is True:
+        options["task"] = Value("sft", tuned.source)
     return Reading(
         framework="megatron-lm",
-        options=said.options,
+        options=options,
         other=said.other,
         launcher=launcher,
         unknowns=(*said.unknowns, *open_),

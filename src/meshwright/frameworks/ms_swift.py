@@ -9,11 +9,11 @@ from functools import cache
 
 from meshwright.facts import load_json
 from meshwright.frameworks import megatron_lm, scripts
-from meshwright.frameworks.arguments import read_arguments
+from meshwright.frameworks.arguments import Said, read_arguments
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.megatron_lm import reading_of
 from meshwright.frameworks.plan import Plan
-from meshwright.frameworks.reading import Plain, Reading
+from meshwright.frameworks.reading import Plain, Reading, Source, Value
 
 TASKS = ("sft", "pt", "rlhf", "dpo", "grpo", "export")
 
@@ -40,8 +40,21 @@ def read_command(command: Command) -> Reading:
     length = said.other.get("max_length")
     if length is not None and isinstance(length.value, int):
         options.setdefault("seq_length", length)
+    options |= _task(command, said)
     model = next((said.other[key] for key in ("model", "load_safetensors") if key in said.other), None)
     return replace(reading, options=options, model=model)
+
+
+def _task(command: Command, said: Said) -> dict[str, Value]:
+    """`megatron sft`, and whether adapters are trained: tuner_type, of releases before 4 train_type."""
+    tuner = next((said.other[key] for key in ("tuner_type", "train_type") if key in said.other), None)
+    rank = said.other.get("lora_rank")
+    if tuner is not None and str(tuner.value).startswith("lora"):
+        found = {"task": Value("lora", tuner.source)}
+        return found | {"lora_rank": rank or Value(8, Source(kind="default", name="ms-swift"))}
+    if command.words and command.words[0] == "sft":
+        return {"task": Value("sft", Source(kind="default", name="megatron sft"))}
+    return {}
 
 
 def words_of(options: Mapping[str, Plain]) -> list[list[str]]:
@@ -74,7 +87,7 @@ def _backend(options: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def files(plan: Plan) -> dict[str, str]:
-    """`train.sh`: `megatron pt` with NNODES and NPROC_PER_NODE."""
+    """`train.sh`: `megatron pt|sft` with NNODES and NPROC_PER_NODE."""
     ranks = {"NNODES": str(plan.nodes), "NPROC_PER_NODE": str(plan.gpus_per_node)}
     environment = {**plan.environment, **ranks}
     options = {
@@ -82,4 +95,7 @@ def files(plan: Plan) -> dict[str, str]:
         **plan.options,
     }  # ms-swift recomputes unless it is told not to
     lines = [["--model", plan.checkpoint], *words_of(options)]
-    return {"train.sh": scripts.script(replace(plan, environment=environment), "megatron pt", lines)}
+    if plan.task == "lora":
+        lines[1:1] = [["--tuner_type", "lora"], ["--lora_rank", str(plan.lora_rank)]]
+    head = "megatron pt" if plan.task == "pretrain" else "megatron sft"
+    return {"train.sh": scripts.script(replace(plan, environment=environment), head, lines)}

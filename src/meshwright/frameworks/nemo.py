@@ -10,7 +10,7 @@ from typing import Any
 
 from meshwright.errors import QuestionError
 from meshwright.facts import load_json
-from meshwright.frameworks import python_config
+from meshwright.frameworks import python_config, python_writing
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
 from meshwright.frameworks.dotted import (
@@ -62,6 +62,7 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     optimizer = flat.get("model.optim.name")
     if optimizer is not None and "distributed" in str(optimizer.value):
         options.setdefault("use_distributed_optimizer", Value(True, optimizer.source))
+    options |= _task_of_document(flat)
     _read_activation(options)
     _switch_off_alone(options)
     return Reading(
@@ -88,7 +89,7 @@ def read_python(text: str, file: str, environment: Mapping[str, str] | None = No
     readings: list[Reading] = []
     configs = python_config.read(text, file, environment)
     elsewhere = [_machines(config) for config in configs]
-    formats = _formats(text)
+    formats = {**_formats(text), **_task_of_python(text)}
     for config in configs:
         reading = read_document(config.flat, {})
         nodes, per_node = _machines(config)
@@ -134,6 +135,32 @@ def _formats(text: str) -> dict[str, Value]:
     return {name: Value(value, source) for name, value in switches(*named).items()}
 
 
+SCHEME, RANK = "model.peft.peft_scheme", "model.peft.lora_tuning.adapter_dim"
+"""What NeMo 1 trains (megatron_gpt_finetuning.py): adapters, or whole weights for `none`."""
+FINETUNE = re.compile(r"\bfinetune_recipe\(([^)]*)\)")
+NO_ADAPTERS = re.compile(r"peft_scheme *= *(?:None\b|['\"]none['\"])")
+ADAPTER_RANK = re.compile(r"\.peft\.dim *= *(\d{1,6})\b")
+
+
+def _task_of_document(flat: Flat) -> dict[str, Value]:
+    scheme, rank = flat.get(SCHEME), flat.get(RANK)
+    if scheme is None:
+        return {}
+    lora = str(scheme.value).lower() == "lora"
+    ranked = {"lora_rank": rank} if lora and rank is not None else {}
+    return {"task": Value("lora" if lora else "sft", scheme.source), **ranked}
+
+
+def _task_of_python(text: str) -> dict[str, Value]:
+    """The task of the only kind of finetune_recipe that a file calls; adapters are its default."""
+    found = {"sft" if NO_ADAPTERS.search(words) else "lora" for words in FINETUNE.findall(text)}
+    if len(found) != 1 or "pretrain_recipe(" in text:
+        return {}
+    task, source = found.pop(), Source(kind="recipe", name="finetune_recipe")
+    rank = ADAPTER_RANK.search(text) if task == "lora" else None
+    return {"task": Value(task, source)} | ({"lora_rank": Value(int(rank[1]), source)} if rank else {})
+
+
 ALONE = frozenset({"use_distributed_optimizer"})
 """What a recipe sets that nobody wrote anything about."""
 
@@ -173,6 +200,10 @@ def files(plan: Plan) -> dict[str, str]:
     if options.get("bf16") is True:
         flat |= {"trainer.precision": "bf16", "model.megatron_amp_O2": True}
     flat["model.mcore_gpt"] = True
+    if plan.task != "pretrain":
+        flat[SCHEME] = "lora" if plan.task == "lora" else "none"
+    if plan.task == "lora":
+        flat[RANK] = plan.lora_rank
     if flat.pop("model.use_distributed_optimizer", None):
         flat["model.optim.name"] = "distributed_fused_adam"
     written = {"config.yaml": yaml_text(nested(flat), plan.heading)}
@@ -226,20 +257,28 @@ def _recipe(plan: Plan) -> str:
     module, known = _module(plan)
     if not known:
         lines.append(f"# NeMo {VERSION} has no recipe of this model: llm.{module} is to be written")
+    if "exp_avg_dtype" in plan.options:
+        lines.append("import torch")
     lines.append("from nemo.collections import llm")
     plugin = nemo2()["precisions"].get(precision_of(plan.options))
     if plugin is not None:
         lines.append(f"from nemo.collections.llm.recipes.precision.mixed_precision import {plugin}")
     lines += ["", "", "def configure():"]
     head = f"num_nodes={plan.nodes}, num_gpus_per_node={plan.gpus_per_node}"
-    lines.append(f"    recipe = llm.{module}.pretrain_recipe({head})")
+    if plan.task == "pretrain":
+        lines.append(f"    recipe = llm.{module}.pretrain_recipe({head})")
+    else:
+        scheme = "lora" if plan.task == "lora" else "none"
+        lines.append(f'    recipe = llm.{module}.finetune_recipe({head}, peft_scheme="{scheme}")')
+    if plan.task == "lora":
+        lines.append(f"    recipe.peft.dim = {plan.lora_rank}")
     table = nemo2()
     for name, value in {**UNSET, **table["unset"].get(module, {}), **plan.options}.items():
         name = table["renamed"].get(name, name)
         group = next((group for group, names in table["groups"].items() if name in names), None)
         if group is not None:
-            shown = list(value) if isinstance(value, tuple) else value
-            lines.append(f"    recipe.{group}.{name} = {shown!r}")
+            shown = repr([*value]) if isinstance(value, tuple) else python_writing.shown(name, value)
+            lines.append(f"    recipe.{group}.{name} = {shown}")
     lines += [f"    recipe.trainer.plugins = {plugin}()"] if plugin is not None else []
     return "\n".join([*lines, "    return recipe", ""])
 

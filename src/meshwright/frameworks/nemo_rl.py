@@ -48,6 +48,7 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
         }
         for name, value in full.items():
             options.setdefault(name, Value(value, checkpointing.source))
+    options |= _task(flat)
     packed = flat.get("policy.sequence_packing.enabled")
     if packed is not None:
         options["sequence_packing"] = packed
@@ -61,10 +62,27 @@ def read_document(flat: Flat, environment: Mapping[str, str]) -> Reading:
     )
 
 
+PEFT = "policy.megatron_cfg.peft"
+
+
+def _task(flat: Flat) -> dict[str, Value]:
+    """What is trained: adapters where peft is on, whole weights on answers below `sft`."""
+    on, rank = flat.get(f"{PEFT}.enabled"), flat.get(f"{PEFT}.dim")
+    if on is not None and on.value is True:
+        return {"task": Value("lora", on.source), **({"lora_rank": rank} if rank is not None else {})}
+    tuned = next((value for name, value in flat.items() if name.startswith("sft.")), None)
+    return {"task": Value("sft", tuned.source)} if tuned is not None else {}
+
+
 def files(plan: Plan) -> dict[str, str]:
-    """`grpo.yaml`, to be laid over NeMo-RL's own base config."""
+    """`grpo.yaml` or `sft.yaml`, to be laid over NeMo-RL's own base config."""
     flat = write_paths("nemo-rl", plan.options)
     flat["policy.megatron_cfg.activation_checkpointing"] = plan.options.get("recompute_granularity") == "full"
     flat = {"policy.model_name": plan.checkpoint, "policy.megatron_cfg.enabled": True, **flat}
     flat |= {"cluster.gpus_per_node": plan.gpus_per_node, "cluster.num_nodes": plan.nodes}
-    return {"grpo.yaml": yaml_text(nested(flat), plan.heading)}
+    if plan.task == "lora":
+        flat |= {f"{PEFT}.enabled": True, f"{PEFT}.dim": plan.lora_rank}
+    tuned = plan.task in ("sft", "lora")
+    if tuned:
+        flat["sft.max_num_epochs"] = 1
+    return {"sft.yaml" if tuned else "grpo.yaml": yaml_text(nested(flat), plan.heading)}

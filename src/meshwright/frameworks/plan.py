@@ -38,6 +38,8 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     name: str = "train"
+    task: str = "pretrain"
+    lora_rank: int = 32
 
     @property
     def checkpoint(self) -> str:
@@ -55,7 +57,18 @@ class Plan:
 
     def runnable(self) -> dict[str, Plain]:
         """Everything, with placeholders for data and schedule where the plan has none."""
-        return {**{k: v for k, v in PLACEHOLDERS.items() if k not in self.options}, **self.everything}
+        stand_ins = dict(PLACEHOLDERS)
+        if self.task == "sft":  # --sft reads conversations: there is no mock data of that kind
+            del stand_ins["mock_data"]
+            stand_ins |= {
+                "sft": True,
+                "data_path": "DATA_PATH",
+                "tokenizer_type": "SFTTokenizer",
+                "tokenizer_model": self.checkpoint,
+            }
+        if any(name in self.options for name in DATA):
+            stand_ins.pop("mock_data", None)
+        return {**{k: v for k, v in stand_ins.items() if k not in self.options}, **self.everything}
 
     @property
     def world(self) -> int:
@@ -82,6 +95,8 @@ PLACEHOLDERS: Mapping[str, Plain] = {
     "split": "99,1,0",
 }
 """Arguments that pretrain_gpt.py asks for and a plan does not have; to be replaced by one's own."""
+DATA = ("data_path", "train_data_path", "data_args_path", "per_split_data_args_path")
+"""Options that name data."""
 LEFT_OUT = frozenset(
     {"ffn_widths", "has_dense_layers", "task", "world_size", "gpus_per_node", "nvlink_domain", "gpu_name"}
     | {"gpu_architecture", "compute_capability", "pipeline_dtype", "batch_p2p_comm", "order"}
@@ -134,6 +149,8 @@ def plan_of(
         reasons=(*reasons, *_of_shape(model, raised)),
         recipe=recipe,
         name=model.name,
+        task=job.task,
+        lora_rank=job.lora_rank,
     )
 
 
@@ -259,6 +276,8 @@ def plan_from(reading: Reading) -> Plan:
     model = model_of(reading)
     shape = architecture_of(model) if model is not None else {}
     nodes, per_node = machines(reading)
+    task, rank = (options.pop(name, None) for name in ("task", "lora_rank"))
+    options.pop("sft", None)
     return Plan(
         options={name: value for name, value in options.items() if name not in ARCHITECTURE},
         architecture=shape | {name: value for name, value in options.items() if name in ARCHITECTURE},
@@ -268,6 +287,8 @@ def plan_from(reading: Reading) -> Plan:
         recipe=reading.recipe,
         gpu=str(reading.gpu.value) if reading.gpu else "",
         environment={name: str(value.value) for name, value in reading.environment.items()},
+        task=task if isinstance(task, str) else "pretrain",
+        lora_rank=rank if isinstance(rank, int) and rank > 0 else 32,
     )
 
 

@@ -94,15 +94,15 @@ def with_recipe(reading: Reading, named: Value | None) -> Reading:
     return replace(filled, recipe=name, model=Value(model, named.source))
 
 
-def recipe_of_model(model: str, gpu: str = "") -> str | None:
-    """A pre-training recipe of a model (its name or Hugging Face id): by its
+def recipe_of_model(model: str, gpu: str = "", task: str = "pretrain") -> str | None:
+    """A recipe of a model (its name or Hugging Face id) for a task: by its
     generic name, else for this GPU."""
     if not model:
         return None
-    wanted = model.lower()
+    wanted, kind = model.lower(), {"lora": "_peft_"}.get(task, f"_{task}_")
     names = [
         (name == found.recipe, found.gpu.upper() not in gpu.upper(), len(name), name)
         for name, found in _all().items()
-        if wanted in (found.hugging_face_id.lower(), found.model.lower()) and "_pretrain_" in found.recipe
+        if wanted in (found.hugging_face_id.lower(), found.model.lower()) and kind in found.recipe
     ]
     return min(names)[3] if names else None

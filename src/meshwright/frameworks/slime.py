@@ -1,4 +1,8 @@
-"""slime: Megatron-LM's arguments plus Ray's actors (`--actor-num-nodes 4 --actor-num-gpus-per-node 8`)."""
+"""slime: Megatron-LM's arguments plus Ray's actors (`--actor-num-nodes 4 --actor-num-gpus-per-node 8`).
+
+Its own options (`--actor-num-*`, `--colocate`, `--hf-checkpoint`, `--use-dynamic-batch-size`) are recalled:
+no index carries the framework (a package of that name is another one). Megatron-LM's are checked.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,9 @@ def read_command(command: Command) -> Reading:
     # slime always shards the optimizer and trains in bf16 (slime/backends/megatron_utils/arguments.py).
     for name in ("use_distributed_optimizer", "bf16"):
         options.setdefault(name, Value(True, Source(kind="default", name="slime")))
+    loss = said.other.get("loss_type")
+    if loss is not None and loss.value == "sft_loss":
+        options["task"] = Value("sft", loss.source)
     model = next((said.other[key] for key in ("hf_checkpoint", "ref_load") if key in said.other), None)
     programs = reading.launcher.programs
     return replace(reading, options=options, launcher=from_counts(nodes, per_node, programs), model=model)
@@ -46,6 +53,7 @@ def files(plan: Plan) -> dict[str, str]:
         ["--actor-num-gpus-per-node", str(plan.gpus_per_node)],
         ["--colocate"],
         ["--hf-checkpoint", plan.checkpoint],
+        *([["--loss-type", "sft_loss"], ["--debug-train-only"]] if plan.task == "sft" else []),
         *scripts.grouped(words_of(plan.everything)),
     ]
     return {"run.sh": scripts.script(plan, "ray job submit -- python3 train.py", lines)}

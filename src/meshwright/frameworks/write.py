@@ -9,6 +9,7 @@ from meshwright.frameworks.adapters import ADAPTERS, adapter
 from meshwright.frameworks.environment import advised
 from meshwright.frameworks.plan import Plan, plan_from
 from meshwright.frameworks.reading import Reading
+from meshwright.frameworks.tasks import require_task
 from meshwright.frameworks.written import Written, written
 
 TITLES = {"slurm": "Megatron-LM", "kubernetes": "Megatron-LM"}
@@ -35,6 +36,7 @@ def compose(framework: str, plan: Plan) -> Written:
     if chosen is None or chosen.files is None:
         near = did_you_mean(framework, writers()) or "."
         raise QuestionError(f"unknown framework {framework!r}{near} Known: {', '.join(writers())}")
+    require_task(chosen.name, TITLES.get(chosen.name, chosen.title), plan)
     environment = {
         **{name: value for name, (value, _) in advised(framework, plan).items()},
         **plan.environment,

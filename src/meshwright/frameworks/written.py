@@ -98,6 +98,8 @@ def written(framework: str, title: str, plan: Plan, files: Mapping[str, str]) ->
         more += [f"export where it is started: {' '.join(unset)}"] if unset else []
         heading = scripts.comment(plan.heading)
         texts[file] = texts[file].replace(heading, heading + scripts.comment("\n".join(more)), 1)
+    if plan.task in ("sft", "lora") and all(r.get("task") != plan.task for r in said.values()):
+        missing["task"] = list(said)
     return Written(
         framework=framework,
         files=texts,
@@ -109,6 +111,8 @@ def written(framework: str, title: str, plan: Plan, files: Mapping[str, str]) ->
 
 
 def _value(plan: Plan, wanted: Mapping[str, Plain], name: str) -> Plain:
+    if name == "task":
+        return plan.task
     return precision_of(plan.options) if name == "precision" else wanted[name]
 
 
