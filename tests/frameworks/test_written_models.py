@@ -98,6 +98,22 @@ def test_a_precision_aware_optimizer_has_the_moments_that_were_priced() -> None:
     assert (options["exp_avg_dtype"], options["exp_avg_sq_dtype"]) == ("bf16", "bf16")
 
 
+@pytest.mark.parametrize(("framework", "file"), [
+    ("megatron-bridge", "recipe.py"), ("megatron-bridge", "overrides.yaml"), ("nemo", "recipe.py"),
+    ("ms-swift", "train.sh"), ("slime", "run.sh"), ("primus", "exp.yaml"),
+])  # fmt: skip
+def test_the_moments_are_said_wherever_there_are_words(framework: str, file: str) -> None:
+    job = Job(seq_length=8192, global_batch=128, optimizer="adam-precision-aware")
+    one = plan_of(find("llama-3-8b"), parse_cluster("8xH100"), job, Layout(tp=2, sp=True), Execution())
+    options = said(framework, file, one)
+    assert (options["exp_avg_dtype"], options["exp_avg_sq_dtype"]) == ("bf16", "bf16")
+    if file == "recipe.py":  # an object takes torch's type; only Bridge's overrides turn words into one
+        text = write(framework, one)[file]
+        assert "exp_avg_dtype = torch.bfloat16" in text
+        compile(text, file, "exec")
+        assert text.index("import torch") < text.index("def ")
+
+
 def test_an_offloaded_optimizer_is_precision_aware_for_megatron_lm() -> None:
     execution = Execution(optimizer_offload=0.5)
     job = Job(seq_length=8192, global_batch=128)

@@ -1,6 +1,7 @@
 """Megatron Bridge's performance launcher: `setup_experiment.py -m llama3 -s 70b -g h100 -ng 64 -tp 4 ...`.
 
 The recipe is named by model, task, number and kind of GPUs and number format; arguments override it.
+Short options and programs are recalled: Megatron Bridge's packages (0.6.2) carry the recipes and no scripts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SHORT = {
     "-et": "--expert_tensor_parallel_size", "-mb": "--micro_batch_size", "-gb": "--global_batch_size",
     "-ms": "--max_steps", "-cg": "--cuda_graphs",
 }  # fmt: skip
-"""Short options of scripts/performance/argument_parser.py."""
+"""Short options of scripts/performance/argument_parser.py (recalled)."""
 VPP = "virtual_pipeline_model_parallel_size"
 FORMATS = {"fp8_cs": "fp8cs", "fp8_mx": "fp8mx", "fp8": "fp8cs", "fp8_sc": "fp8sc"}
 

@@ -23,7 +23,7 @@ from meshwright.frameworks.python_values import (
     literal_items,
     value_of,
 )
-from meshwright.frameworks.reading import Note, Plain, Source, Unknown, Value
+from meshwright.frameworks.reading import Note, Source, Unknown, Value
 from meshwright.frameworks.spelling import canonical
 
 MAX_PYTHON = 400_000
@@ -381,11 +381,3 @@ def _recipe_call(node: ast.Call, name: str, last: str, config: PythonConfig, fil
         config.recipe = Value(parts[-2], Source(file=file, line=node.lineno))
     elif not last.startswith("_"):
         config.recipe = Value(last, Source(file=file, line=node.lineno))
-
-
-def write(flat: Mapping[str, Plain], heading: str, recipe_name: str) -> str:
-    """A Python function that applies the options to a Bridge recipe."""
-    lines = [f"# {line}" for line in heading.splitlines()]
-    lines += ["", "", "def apply(cfg):", f'    """Set the plan on a configuration of {recipe_name}."""']
-    lines += [f"    cfg.{path} = {value!r}" for path, value in flat.items()]
-    return "\n".join([*lines, "    return cfg", ""])

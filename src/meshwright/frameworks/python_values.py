@@ -147,10 +147,15 @@ def _formatted(node: ast.JoinedStr, scope: Scope, here: Source) -> Value | None:
     return Value("".join(parts)[:MAX_ITEMS], here)
 
 
+DTYPES = {"torch.bfloat16": "bf16", "torch.float32": "fp32", "torch.float16": "fp16"}
+
+
 def _attribute(node: ast.Attribute, scope: Scope) -> Value | None:
     """A default of argparse (`args.tp`), an option that has been set (`cfg.model.seq_length`)."""
     base = node.value
     path = dotted(node)
+    if path in DTYPES and "torch" not in scope.values:
+        return Value(DTYPES[path], Source(file=scope.file, line=node.lineno))
     if path is not None and scope.options:
         head, _, rest = path.partition(".")
         whole = f"{scope.aliases[head]}.{rest}" if head in scope.aliases else path
