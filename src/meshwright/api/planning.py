@@ -30,6 +30,13 @@ from meshwright.planner.search import Found, Progress, search
 from meshwright.planner.space import Axes
 
 
+PRICED = {
+    "tp-keeps-width", "moe-small-tp", "prefer-ep-over-etp", "cp-for-long-sequences", "moe-cp-for-long-sequences",
+    "cp-only-for-long-sequences", "vpp-cuts-bubble", "fsdp-for-small-models",
+}  # fmt: skip
+"""Advice of thumb to try other degrees: a search has priced those, and says what they cost."""
+
+
 def plan(
     model: str | Model, gpus: str | Cluster, options: Options | None = None, *, top: int = 5,
     variants: bool = False, progress: Progress | None = None,
@@ -101,7 +108,8 @@ def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -
     """An estimate with its assumptions, findings, binding and reasons."""
     more = _layout_assumptions(asked.question.model, answer)
     uneven = answer.pipeline_layout if more else ""
-    findings = _findings(asked, layout_of(answer), answer.execution, uneven)
+    found = _findings(asked, layout_of(answer), answer.execution, uneven)
+    findings = tuple(one for one in found if one.severity != "advice" or one.rule not in PRICED)
     return replace(
         answer, tied=tied, reasons=why, binding=binding(answer), assumptions=(*asked.assumptions, *more),
         findings=findings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -322,6 +323,7 @@ def models(
     from meshwright.report.catalogs import models_screen
 
     _show([dict(row) for row in rows], lambda: models_screen(rows), as_json)
+    _some(rows, "model", pattern)
 
 
 def gpus(
@@ -337,6 +339,14 @@ def gpus(
     from meshwright.report.catalogs import gpus_screen
 
     _show([dict(row) for row in rows], lambda: gpus_screen(rows), as_json)
+    _some(rows, "GPU", pattern)
+
+
+def _some(rows: Sequence[object], what: str, pattern: str) -> None:
+    """Say that nothing has such a name, and end with 1."""
+    if not rows:
+        typer.echo(f"no {what} that is known has {pattern!r} in its name", err=True)
+        raise typer.Exit(1)
 
 
 def _show(data: object, screen: Any, as_json: bool, spoken: Voice | None = None) -> None:

@@ -292,7 +292,7 @@ CP_COMM = Rule(
     enforced_by=ADVICE,
     effect="advises",
     source=GUIDE,
-    applies=lambda v: v.cp > 1 and v.cp * v.tp > domain(v),
+    applies=lambda v: v.cp > 1 and v.cp * v.tp > domain(v) and _inner(v) > 1,
     holds=lambda v: "p2p" not in (v.listed("cp_comm_type") or ("p2p",)),
     message="cp={cp} (times tp {tp}) passes keys over the network between NVLink domains of "
     "{nvlink_domain}: p2p",
