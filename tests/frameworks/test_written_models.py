@@ -162,6 +162,7 @@ def test_megatron_lm_is_told_what_weights_want(name: str, words: dict[str, objec
         "attn_logit_softcapping", "final_logit_softcapping", "scale_embeddings", "post_block_norms",
         "activation_func",
     }),
+    ("nemotron-h-8b", {"model_parts"}), ("deepseek-v3.2", {"model_parts"}),
     ("gpt-oss-20b", set()), ("deepseek-v3", set()), ("glm-4.5-air", set()), ("qwen3-30b-a3b", set()),
     ("llama-3.1-8b", set()),
 ])  # fmt: skip

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from meshwright.frameworks.reading import Plain
-from meshwright.model.spec import Attention, Mla, Model, Moe, RopeScaling, Router
+from meshwright.model.spec import Attention, LinearAttention, Mamba2, Mla, Model, Moe, RopeScaling, Router
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "old_context_len": 8192}
 """What Megatron-Core takes beside the factor (rotary_pos_embedding.py, _apply_scaling)."""
@@ -26,7 +26,7 @@ WORDS = frozenset(
     | {"moe_shared_expert_gate", "window_size", "window_attn_skip_freq", "softmax_type", "softmax_scale"}
     | {"quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "squared_relu", "activation_func"}
     | {"layernorm_zero_centered_gamma", "attn_logit_softcapping", "final_logit_softcapping"}
-    | {"scale_embeddings", "post_block_norms", "bias_gelu_fusion"}
+    | {"scale_embeddings", "post_block_norms", "bias_gelu_fusion", "model_parts"}
 )
 
 
@@ -46,12 +46,37 @@ def settings_of(model: Model) -> dict[str, Plain]:
         found["softmax_scale"] = 1 / math.sqrt(model.query_scalar)
     if any(kind.norms == 4 for kind in model.kinds):
         found["post_block_norms"] = True
+    if parts := _other_parts(model):
+        found["model_parts"] = ", ".join(parts)
     stated: dict[str, Plain] = {
         "attn_logit_softcapping": model.attention_softcap,
         "final_logit_softcapping": model.logit_softcap,
         "scale_embeddings": model.embedding_scale,
     }
     return found | {name: value for name, value in stated.items() if value}
+
+
+def _other_parts(model: Model) -> tuple[str, ...]:
+    """Parts that are not written: Megatron has none, or has them in its hybrid model or as an experiment."""
+    mixers = [kind.mixer for kind in model.kinds]
+    attention = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    shapes = {(mixer.heads, mixer.kv_heads, mixer.head_dim) for mixer in attention}
+    experts = [kind.ffn for kind in model.kinds if isinstance(kind.ffn, Moe)]
+    there = {
+        "Mamba-2 layers": any(isinstance(mixer, Mamba2) for mixer in mixers),
+        "linear attention": any(isinstance(mixer, LinearAttention) for mixer in mixers),
+        "sparse attention's indexer": any(isinstance(mixer, Mla) and mixer.indexer for mixer in mixers),
+        "compressed keys": any(mixer.compressor or mixer.o_rank for mixer in attention),
+        "low-rank queries": any(mixer.q_rank for mixer in attention),
+        "keys and values of the layer before": any(mixer.shares_kv for mixer in attention),
+        "values that are the keys": any(mixer.k_is_v for mixer in attention),
+        "values of another width": any(mixer.v_head_dim for mixer in attention),
+        "a gate a head": any(mixer.head_gate for mixer in attention),
+        "heads that differ from layer to layer": len(shapes) > 1,
+        "experts in a latent space": any(ffn.latent for ffn in experts),
+        "a dense block beside the experts": any(ffn.parallel_ffn for ffn in experts),
+    }
+    return tuple(name for name, found in there.items() if found)
 
 
 def _positions(model: Model, latent: bool) -> dict[str, Plain]:
