@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meshwright.frameworks.check import CheckResult, check_reading
 from meshwright.frameworks.estimating import estimate_of
-from meshwright.frameworks.reading import Reading, Value
+from meshwright.frameworks.reading import Plain, Reading, Value
 from meshwright.frameworks.spelling import short_names
 from meshwright.frameworks.view import Beside
+from meshwright.frameworks.written import DEFAULTS
 
 if TYPE_CHECKING:
     from meshwright.planner.answer import Estimate
@@ -57,6 +59,33 @@ class Comparison:
         }
 
 
+GATED: Mapping[str, Plain] = {"activation_func": "silu", "gated_linear_unit": True}
+"""What Bridge says for Megatron-LM's --swiglu."""
+UNSET: Mapping[str, Plain] = {
+    **DEFAULTS,
+    "task": "pretrain",
+    "cuda_graph_impl": "none",
+    "split": "969, 30, 1",
+}
+"""What holds where nothing is said (megatron/training/arguments.py)."""
+AS_LONG = ("max_position_embeddings", "dataset_seq_length")
+"""Lengths that are the sequence's where nothing is said."""
+
+
+def _meant(name: str, resolved: Mapping[str, Value]) -> Plain:
+    """What an option comes to: defaults, and other words for the same, as the value that they stand for."""
+    said = {key: value.value for key, value in resolved.items() if value is not None}
+    found = said.get(name)
+    gated = said.get("swiglu") is True or all(said.get(key) == value for key, value in GATED.items())
+    if gated and (name == "swiglu" or name in GATED):
+        return True
+    if found is None and name in AS_LONG:
+        return said.get("seq_length")
+    if found is None:
+        found = UNSET.get(name)
+    return None if found is False else found
+
+
 def compare(left: Reading, right: Reading, beside: Beside | None = None) -> Comparison:
     """Check both and list what differs, effective values included."""
     one, two = check_reading(left, beside), check_reading(right, beside)
@@ -64,7 +93,7 @@ def compare(left: Reading, right: Reading, beside: Beside | None = None) -> Comp
     differs: dict[str, tuple[Value | None, Value | None]] = {}
     for name in names:
         a, b = one.resolved.get(name), two.resolved.get(name)
-        if (a.value if a else None) != (b.value if b else None):
+        if _meant(name, one.resolved) != _meant(name, two.resolved):
             differs[name] = (a, b)
     return Comparison(
         left=one,

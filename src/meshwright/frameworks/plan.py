@@ -66,8 +66,9 @@ class Plan:
                 "tokenizer_type": "SFTTokenizer",
                 "tokenizer_model": self.checkpoint,
             }
-        if any(name in self.options for name in DATA):
-            stand_ins.pop("mock_data", None)
+        for ours, theirs in INSTEAD.items():
+            if any(name in self.options for name in theirs):
+                stand_ins.pop(ours, None)
         return {**{k: v for k, v in stand_ins.items() if k not in self.options}, **self.everything}
 
     @property
@@ -95,8 +96,15 @@ PLACEHOLDERS: Mapping[str, Plain] = {
     "split": "99,1,0",
 }
 """Arguments that pretrain_gpt.py asks for and a plan does not have; to be replaced by one's own."""
-DATA = ("data_path", "train_data_path", "data_args_path", "per_split_data_args_path")
-"""Options that name data."""
+DATA = ("data_path", "data_args_path", "train_data_path", "per_split_data_args_path")
+INSTEAD: Mapping[str, tuple[str, ...]] = {
+    "mock_data": DATA,
+    "data_path": DATA,
+    "split": DATA,
+    "min_lr": ("lr",),
+    "train_iters": ("train_samples",),
+}
+"""Placeholders, and options that say the same or refuse them (megatron/training/arguments.py)."""
 LEFT_OUT = frozenset(
     {"ffn_widths", "has_dense_layers", "task", "world_size", "gpus_per_node", "nvlink_domain", "gpu_name"}
     | {"gpu_architecture", "compute_capability", "pipeline_dtype", "batch_p2p_comm", "order"}
@@ -273,6 +281,10 @@ def plan_from(reading: Reading) -> Plan:
         options["expert_tensor_parallel_size"] = etp
     if reading.framework in BF16_BY_ITSELF and not options.get("fp16"):
         options.setdefault("bf16", True)
+    width = view.options.get("ffn_hidden_size")
+    if "hidden_size" in options and isinstance(width, int):
+        # What Megatron-LM's arguments make of the hidden size, other frameworks do not.
+        options.setdefault("ffn_hidden_size", width)
     model = model_of(reading)
     shape = architecture_of(model) if model is not None else {}
     nodes, per_node = machines(reading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,8 +22,22 @@ def grouped(words: Sequence[str]) -> list[list[str]]:
 
 def command_text(head: str, lines: Iterable[Sequence[str]]) -> str:
     """A command over several lines."""
-    body = [" ".join(shlex.quote(word) for word in line) for line in lines if line]
+    body = [" ".join(quoted(word) for word in line) for line in lines if line]
     return " \\\n    ".join([head, *body]) + "\n"
+
+
+OPEN = re.compile(r"<([A-Za-z_]\w{0,79}|\d)>")
+"""A variable whose value was not known when a script was read."""
+
+
+def quoted(word: str) -> str:
+    """A word for the shell; a variable that was open stays one, unquoted: it may hold several words."""
+    pieces = OPEN.split(word)
+    return (
+        "".join(f"${{{piece}}}" if at % 2 else shlex.quote(piece) for at, piece in enumerate(pieces) if piece)
+        if len(pieces) > 1
+        else shlex.quote(word)
+    )
 
 
 def comment(text: str) -> str:

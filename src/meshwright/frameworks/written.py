@@ -14,6 +14,7 @@ from meshwright.frameworks import scripts
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.precision import precision_of
 from meshwright.frameworks.reading import Plain, Reading
+from meshwright.frameworks.recipes import recipe_of_model
 from meshwright.frameworks.spelling import layer_list_text, spelled, table
 
 BY_SHAPE = frozenset({"megatron-lm", "slurm", "kubernetes", "slime", "primus", "megatron-deepspeed", "nemo"})
@@ -85,9 +86,11 @@ def written(framework: str, title: str, plan: Plan, files: Mapping[str, str]) ->
     missing: dict[str, list[str]] = {}
     texts = dict(files)
     unset = _not_exported(plan, texts)
+    by_name = BY_NAME if framework in BY_SHAPE else ()
+    by_shape = framework in BY_SHAPE or _vanilla(framework, plan)
     wanted = {**plan.architecture, **plan.options}
     for file, reading in said.items():
-        asked = wanted if framework in BY_SHAPE and file not in BY_NAME else plan.options
+        asked = wanted if by_shape and file not in by_name else plan.options
         left = [name for name, value in asked.items() if not _says(reading, name, value, framework)]
         if _precision_lost(plan, reading):
             left.append("precision")
@@ -108,6 +111,12 @@ def written(framework: str, title: str, plan: Plan, files: Mapping[str, str]) ->
             for name, names in missing.items()
         ),
     )
+
+
+def _vanilla(framework: str, plan: Plan) -> bool:
+    """Whether Megatron Bridge has no recipe of the model and is told its shape."""
+    known = plan.recipe or (recipe_of_model(plan.model, plan.gpu) if framework == "megatron-bridge" else "")
+    return framework == "megatron-bridge" and known is None
 
 
 def _value(plan: Plan, wanted: Mapping[str, Plain], name: str) -> Plain:
@@ -141,6 +150,8 @@ def _says(reading: Reading, name: str, value: Plain, framework: str) -> bool:
     if name == "seq_length" and reading.get("dataset_seq_length") == value:
         return True
     found = reading.get(name)
+    if found is None and isinstance(value, str) and scripts.OPEN.search(value):
+        return any(unknown.option == name for unknown in reading.unknowns)
     if name == "virtual_pipeline_model_parallel_size":
         found = found or reading.get("num_virtual_stages_per_pipeline_rank")
         return found == value or value == 1 or reading.get("pipeline_model_parallel_layout") is not None
