@@ -171,6 +171,17 @@ def test_what_megatron_lm_cannot_be_told_is_listed(name: str, lost: set[str]) ->
     assert {item.option for item in done.not_expressed} == lost
 
 
+@pytest.mark.parametrize(("name", "lost"), [
+    ("llama-3.1-8b", set()), ("gpt-oss-20b", set()), ("deepseek-v3", set()), ("kimi-k2", set()),
+    ("gemma-2-9b", {
+        "attn_logit_softcapping", "final_logit_softcapping", "scale_embeddings", "post_block_norms",
+    }),
+])  # fmt: skip
+def test_bridge_lists_what_it_cannot_be_told_of_a_model_without_a_recipe(name: str, lost: set[str]) -> None:
+    done = compose("megatron-bridge", plan(load_with(find(name), hugging_face_id="me/mine"), 4096))
+    assert {item.option for item in done.not_expressed} == lost
+
+
 def test_bridge_names_yarn_by_its_own_fields() -> None:
     """YARN_ROPE_SCALING_MAPPING of megatron-bridge 0.6.2."""
     mine = load_with(find("gpt-oss-20b"), hugging_face_id="me/mine")

@@ -26,12 +26,14 @@ MEANT = frozenset(
 BY_NAME = ("recipe.py",)
 """Files that load the model by its name all the same."""
 IMPLIED: Mapping[str, frozenset[str]] = {
+    "megatron-bridge": frozenset({"max_position_embeddings", "quick_geglu", "squared_relu"}),
     "torchtitan": frozenset(
         {"use_distributed_optimizer", "use_megatron_fsdp", "data_parallel_sharding_strategy", "ckpt_format"}
         | {"overlap_grad_reduce", "overlap_param_gather", "sequence_parallel"}
-    )
+    ),
 }
-"""What a framework always does: torchtitan shards all state (FSDP2) and overlaps its exchange."""
+"""What a framework always does or says in other words: torchtitan shards all state (FSDP2) and overlaps its
+exchange; Bridge takes positions from the sequence and names activations."""
 DEFAULTS: Mapping[str, Plain] = {
     "optimizer": "adam", "cp_comm_type": "p2p", "ckpt_format": "torch_dist", "add_bias_linear": True,
     "yarn_correction_range_round_to_int": True,
