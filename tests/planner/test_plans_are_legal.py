@@ -101,7 +101,9 @@ def test_the_first_five_plans_of_random_jobs_break_no_rule():
 
 
 def test_where_a_rule_refuses_the_whole_job_no_layout_is_shown_and_the_rule_is_named():
-    options = mw.Options(seq_length=8192, global_batch=64, framework="megatron-lm")
+    options = mw.Options(
+        seq_length=8192, global_batch=64, framework="megatron-lm", model_changes={"max_position": 4096}
+    )
     answer = mw.plan("olmoe-1b-7b", "8xH100", options)
     assert not answer.plans
     assert "positions-cover-sequence" in answer.refused

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
+from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
 from meshwright.cost.rl import engine_gpus
 from meshwright.errors import QuestionError
@@ -110,6 +111,7 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         longest_packed_sequence=options.longest_packed_sequence, packing=_packing(options),
     )  # fmt: skip
     described, raised = _reaching(described, job.seq_length, options)
+    recipe_for(job.precision, cluster.gpu)  # refuses what the tensor cores cannot
     job, rolled = _with_rollout(job, described, cluster, options)
     stack = Stack(
         release=options.stack, framework=options.framework, framework_version=options.framework_version
