@@ -29,8 +29,9 @@ SOURCE = (
     "MLPerf, and two layout sweeps on A100 (benchmarks/data); soft-L1 on log step time, ridge to priors"
 )
 FOLDS = {"family": lambda run: run.family, "gpu": lambda run: run.gpu}
-COVERED = 0.8
-"""Share of unseen runs that a band is made to hold."""
+COVERED = 0.87
+"""Share of left-out runs that a band is made to hold: more than 80 %, because the form of the model was chosen
+on the same folds, and runs that nobody has seen lie farther off."""
 
 
 def factor_rows(fitted: Fitted) -> dict[str, dict[str, Any]]:
@@ -45,7 +46,7 @@ def factor_rows(fitted: Fitted) -> dict[str, dict[str, Any]]:
 
 
 def band_of(runs: list[Run], predicted: np.ndarray) -> float:
-    """Relative half width that holds 80 % of the runs: measured within predicted * (1 + band)^+-1."""
+    """Relative half width that holds `COVERED` of the runs: measured within predicted * (1 + band)^+-1."""
     off = np.exp(np.abs(np.log(predicted / np.array([run.measured for run in runs])))) - 1
     return quantile(off, weights(runs), COVERED)
 
@@ -77,7 +78,7 @@ def main() -> None:
         "factors": factor_rows(fitted),
         "time_band": {
             **{kind: round(max(values), 3) for kind, values in bands.items()},
-            "source": "holds 80 % of the runs with published settings, predicted by fits that left out their "
+            "source": "holds 87 % of the runs with published settings, predicted by fits that left out their "
             "model family or their GPU kind (the wider of the two)",
         },
         "memory_band": json.loads(TARGET.read_text(encoding="utf-8"))["memory_band"],
