@@ -30,8 +30,8 @@ SOURCE = (
 )
 FOLDS = {"family": lambda run: run.family, "gpu": lambda run: run.gpu}
 COVERED = 0.87
-"""Share of left-out runs that a band is made to hold: more than 80 %, because the form of the model was chosen
-on the same folds, and runs that nobody has seen lie farther off."""
+"""Share of left-out runs that a band is made to hold: more than 80 %, because the form of the model was
+chosen on the same folds, and runs that nobody has seen lie farther off."""
 
 
 def factor_rows(fitted: Fitted) -> dict[str, dict[str, Any]]:
