@@ -28,7 +28,8 @@ RUN_BY_BASH = (
     "04_deepseek_v3_pai.sh", "12_sweep_tuples.sh", "13_getopts_while.sh", "15_moe_parallel_folding.sh",
     "19_megatron_functions.sh", "23_torchrun_standalone_debug.sh", "27_getopts.sh", "32_nested_grid.sh",
     "36_bert_340m.sh", "37_t5_220m.sh", "38_mamba_hybrid.sh", "40_llava_pretrain.sh",
-    "41_optionloop_ternary.sh", "42_dotenv.sh", "44_printf_mapfile.sh", "47_elastic.sh", "49_mixtral_etp.sh", "59_unusual_quoting.sh",
+    "41_optionloop_ternary.sh", "42_dotenv.sh", "44_printf_mapfile.sh", "47_elastic.sh", "49_mixtral_etp.sh",
+    "59_unusual_quoting.sh",
     "61_recompute_distopt.sh", "62_moe_no_sp.sh", "63_few_microbatches.sh",
 )  # fmt: skip
 

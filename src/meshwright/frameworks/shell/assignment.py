@@ -76,11 +76,20 @@ def assign(shell: Shell, script: Script, node: Node, state: State, *, associativ
     if len(text) == 1 and not text.is_known and text.mark.kind == "argument":
         shell.unknowns.argument_names.setdefault(f"${text.mark.name}", name)
     old = state.get(name)
-    if append and isinstance(old, Array):
+    if name in state.integers:
+        state.set(name, _whole(shell, old if append and isinstance(old, Text) else None, text))
+    elif append and isinstance(old, Array):
         state.set_item(name, "0", old.items.get("0", Text()) + text)
     else:
         state.set(name, old + text if append and isinstance(old, Text) else text)
     return name
+
+
+def _whole(shell: Shell, before: Text | None, text: Text) -> Text:
+    """The value of a variable declared with -i."""
+    if before is not None and text.plain:
+        text = before + Text.of("+(", text.mark) + text + Text.of(")", text.mark)
+    return shell.expander().arithmetic(text) if text.plain else Text.of("0", text.mark)
 
 
 def _fill(shell: Shell, script: Script, node: Node, array: Array) -> None:
@@ -109,6 +118,8 @@ def declaration(shell: Shell, script: Script, node: Node) -> Status:
         raw = script.raw(child)
         if keyword in ("local", "declare", "typeset") and "g" not in flags:
             _hide(shell, raw.plain.partition("=")[0].rstrip("+").partition("[")[0])
+        if "i" in flags and not raw.plain.startswith("-"):
+            shell.state.integers.add(raw.plain.partition("=")[0].rstrip("+"))
         if child.type == "variable_assignment":
             name = assign(shell, script, child, shell.state, associative="A" in flags)
         elif raw.plain.startswith("-"):
@@ -140,8 +151,13 @@ def _declare(shell: Shell, word: Text, keyword: str, flags: str) -> None:
 
 
 def unset(shell: Shell, script: Script, node: Node) -> Status:
-    for child in node.named_children:
-        name = script.raw(child).plain.strip("'\"")
-        shell.state.variables.pop(name, None)
-        shell.state.exported.discard(name)
+    said = script.raw(node).plain.partition(" ")[2]
+    for word in said.split():
+        name, _, index = word.strip("'\"").partition("[")
+        array = shell.state.get(name)
+        if index and isinstance(array, Array):
+            array.items.pop(shell.expander().one(Text.of(index.rstrip("]"))).plain, None)
+        elif not name.startswith("-"):
+            shell.state.variables.pop(name, None)
+            shell.state.exported.discard(name)
     return 0

@@ -16,8 +16,10 @@ TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<string>\"(?:[^\"\\\n]|\\.)*\")"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<op>\*\*|&&|\|\||==|!=|<=|>=|\+=|-=|\*=|/=|\+\+|--|[-+*/%^<>=!~?:(),;$]))"
 )
+PIECE = r"(?:[^{}\"/\s]|\"[^\"\n]*\")"
 RULE = re.compile(
-    r"\s*(?P<pattern>/(?:[^/\\\n]|\\.)*/|[^{}\"/]*?)\s*(?:\{(?P<body>(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\")*)\}|$|;)"
+    rf"\s*(?P<pattern>/(?:[^/\\\n]|\\.)*/|{PIECE}(?:(?:{PIECE}|\s)*{PIECE})?|)\s*"
+    r"(?:\{(?P<body>(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\")*)\}|$|;)"
 )
 MAX_PROGRAM = 2_000
 MAX_STEPS = 200_000
@@ -108,7 +110,7 @@ class _Machine:
             parts = line.split(separator) if line else []
         else:
             compiled = patterns.compiled((separator or "").replace("\\t", "\t"), extended=True)
-            if compiled is None:
+            if compiled is None or not patterns.affordable([compiled], [line] * 20):
                 raise NotUnderstood
             parts = compiled.split(line) if line else []
         self.fields = [line, *parts]
@@ -126,7 +128,7 @@ class _Machine:
 
     def matches(self, text: str, expression: str) -> bool:
         compiled = patterns.compiled(expression, extended=True)
-        if compiled is None:
+        if compiled is None or not patterns.affordable([compiled], [text] * 20):
             raise NotUnderstood
         return compiled.search(text) is not None
 

@@ -7,6 +7,9 @@ import re
 CASE = re.compile(r"case\s[^\n;]{1,300}?\sin\s")
 BEFORE_COMMAND = re.compile(r"(?:[(;\n&|{]|\b(?:then|do|else))\s*$")
 HERE = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
+LAST_ESAC, DOCUMENTS = -1, -2
+"""Notes of one search, beside the places to skip from."""
+MAX_DOCUMENTS = 50
 
 
 def closing_paren(text: str, start: int) -> int:
@@ -69,7 +72,9 @@ def _in_command(text: str, at: int, stack: list[str], skips: dict[int, int]) -> 
         return skips.get(at, at + 1)
     alone = at == 0 or not (text[at - 1].isalnum() or text[at - 1] in "_-$")
     if char == "c" and alone and (found := CASE.match(text, at)):
-        if BEFORE_COMMAND.search(text[max(0, at - 12) : at]) and "esac" in text[found.end() :]:
+        if LAST_ESAC not in skips:
+            skips[LAST_ESAC] = text.rfind("esac")
+        if BEFORE_COMMAND.search(text[max(0, at - 12) : at]) and skips[LAST_ESAC] >= found.end():
             stack.append("case")
             return found.end()
     elif char == "e" and alone and stack[-1] == "case" and text.startswith("esac", at):
@@ -81,7 +86,9 @@ def _in_command(text: str, at: int, stack: list[str], skips: dict[int, int]) -> 
     elif char == "<" and text[at + 1 : at + 2] == "<":
         if text[at + 2 : at + 3] == "<":
             return at + 3
-        if (here := HERE.match(text, at)) and (line := text.find("\n", here.end())) >= 0:
+        skips[DOCUMENTS] = skips.get(DOCUMENTS, 0) + 1
+        here = HERE.match(text, at) if skips[DOCUMENTS] < MAX_DOCUMENTS else None
+        if here is not None and (line := text.find("\n", here.end())) >= 0:
             last = re.compile(rf"^\t*{here.group(2)}$", re.MULTILINE).search(text, line + 1)
             if last is not None:
                 skips[line] = last.end()
@@ -91,4 +98,5 @@ def _in_command(text: str, at: int, stack: list[str], skips: dict[int, int]) -> 
 
 def _is_sum(text: str, at: int) -> bool:
     """Whether the line so far is arithmetic, where `#` is no comment."""
-    return "((" in text[text.rfind("\n", 0, at) + 1 : at]
+    near = text[max(0, at - 200) : at]
+    return "((" in near[near.rfind("\n") + 1 :]

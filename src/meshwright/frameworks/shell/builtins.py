@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from meshwright.frameworks import launchers
-from meshwright.frameworks.shell import editing, filters, snippets
+from meshwright.frameworks.shell import arguments, editing, filters, snippets
 from meshwright.frameworks.shell.problems import Problem
 from meshwright.frameworks.shell.redirections import read_file
 from meshwright.frameworks.shell.script import text_of_file
@@ -125,6 +125,9 @@ def _nested(shell: Shell, words: Words, inner: launchers.InnerShell, prefix: dic
         _slurm_defaults(shell, content)
         shell.state.script = path
         shell.state.positional, shell.state.arguments_given = arguments, bool(arguments)
+    elif arguments:
+        shell.state.script = arguments[0].plain
+        shell.state.positional, shell.state.arguments_given = arguments[1:], True
     try:
         return shell.run_text(content)
     except (Exit, Return):
@@ -159,13 +162,16 @@ def _filtered(shell: Shell, pure: filters.Filter, words: Words) -> Status:
     mark = words[0].mark
     if all(word.is_known for word in words):
         stdin = shell.stdin
+        greps = words[0].plain in ("grep", "egrep", "fgrep")
         if stdin is not None and not stdin.is_known and words[0].plain not in ("cat", "tee"):
-            shell.output.append(shell.unknowns.text(shell.unknowns.names(stdin), mark))
-            return 0
+            shell.why = set(shell.unknowns.names(stdin))
+            shell.output.append(shell.unknowns.text(shell.why, mark))
+            return None if greps else 0
         found = pure(words, stdin, lambda path: read_file(shell, path))
         if found is not None:
-            shell.output.append(found)
-            return 0
+            if not (greps and any(re.fullmatch(r"-\w*q\w*", word.plain) for word in words)):
+                shell.output.append(found)
+            return int(greps and found.plain in ("", "0\n"))
     names = {shell.unknowns.shown(word)[:60] for word in words[:1]} | set().union(
         *(shell.unknowns.names(word) for word in words)
     )
@@ -312,8 +318,10 @@ def _read_builtin(shell: Shell, words: Words) -> Status:
 
 
 def _mapfile(shell: Shell, words: Words) -> Status:
-    names = [word.plain for word in words[1:] if not word.plain.startswith("-")]
-    lines = list((shell.stdin or Text()).fields("\n"))
+    said = " ".join(word.plain for word in words[1:-1])
+    names = [word.plain for word in words[-1:] if not word.plain.startswith("-")]
+    end = re.search(r"-\w*d ?(.)", said)
+    lines = list((shell.stdin or Text()).fields(end.group(1) if end else "\n"))
     shell.state.set(names[-1] if names else "MAPFILE", Array({str(n): line for n, line in enumerate(lines)}))
     return 0 if shell.stdin is not None else None
 
@@ -358,7 +366,7 @@ Builtin = Callable[["Shell", Words], "Status"]
 BUILTINS: dict[str, Builtin] = {
     **dict.fromkeys(QUIET, _nothing),
     **dict.fromkeys(
-        ("which", "type", "hostname", "nvidia-smi", "nproc", "date", "whoami", "getopts", "uname"), _unclear
+        ("which", "type", "hostname", "nvidia-smi", "nproc", "date", "whoami", "uname"), _unclear
     ),
     "echo": _echo,
     "printf": _printf,
@@ -381,4 +389,6 @@ BUILTINS: dict[str, Builtin] = {
     "[": _test,
     "command": _command,
     "sed": editing.sed,
+    "getopts": arguments.getopts,
+    "envsubst": arguments.envsubst,
 }

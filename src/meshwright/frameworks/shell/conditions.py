@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from meshwright.frameworks.shell import glob
+from meshwright.frameworks.shell import glob, patterns
 from meshwright.frameworks.shell.expand import Expander
+from meshwright.frameworks.shell.state import Array
 from meshwright.frameworks.shell.text import Text
 from meshwright.frameworks.shell.words import raw_words
 
@@ -22,9 +23,6 @@ NUMERIC: dict[str, Callable[[int, int], bool]] = {
 }
 STRING = ("==", "=", "!=", "=~", "<", ">")
 FILE_TESTS = ("-f", "-d", "-e", "-r", "-s", "-x", "-w", "-L", "-h", "-p", "-S", "-b", "-c", "-t", "-O", "-G")
-SAFE_REGEX = re.compile(
-    r"\^?(?:\w|[-./:,_]|\[[^\]\[()]{1,20}\]|\\[.d])(?:\w|[-./:,_]|\[[^\]\[()]{1,20}\]|\\[.d]|[+*?](?![+*?]))*\$?"
-)
 
 
 @dataclass
@@ -150,8 +148,10 @@ class Test:
 
     def _regex(self, text: str, pattern: str) -> Truth:
         """Only expressions that cannot backtrack for long are tried."""
-        if len(text) <= 128 and len(pattern) <= 128 and SAFE_REGEX.fullmatch(pattern):
-            if sum(pattern.count(char) for char in "+*") > 3:
-                return None
-            return re.search(pattern, text) is not None
-        return None
+        compiled = patterns.compiled(pattern, extended=True)
+        if compiled is None or not patterns.affordable([compiled], [text]):
+            return None
+        found = compiled.search(text)
+        groups = [found.group(), *found.groups("")] if found is not None else []
+        self.expander.state.set("BASH_REMATCH", Array({str(n): Text.of(g) for n, g in enumerate(groups)}))
+        return found is not None

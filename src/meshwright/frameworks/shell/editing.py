@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from meshwright.frameworks.shell.patterns import MAX_LINE, compiled
+from meshwright.frameworks.shell.patterns import affordable, compiled
 from meshwright.frameworks.shell.redirections import read_file
 from meshwright.frameworks.shell.text import Text
 
@@ -42,7 +42,9 @@ def sed(shell: Shell, words: Words) -> Status:
     edits = [edit for script in scripts for edit in _edits(script, extended)]
     texts = [read_file(shell, name.plain) for name in files] if files else [shell.stdin]
     unknown = not all(word.is_known for word in words) or None in edits or None in texts
-    if unknown or len(edits) > MAX_EDITS:
+    tests = [edit.pattern for edit in edits if edit]
+    lines = [line.plain for text in texts if text is not None for line in _lines(text)]
+    if unknown or len(edits) > MAX_EDITS or not affordable(tests, lines):
         names = set().union(*(shell.unknowns.names(word) for word in words)) or {"sed"}
         if not in_place:
             shell.output.append(shell.unknowns.text(names, words[0].mark))
@@ -156,8 +158,6 @@ def _lines(text: Text) -> Iterator[Text]:
 
 def _applied(line: Text, edit: Edit) -> Text | None:
     plain = line.plain.removesuffix("\n")
-    if len(plain) > MAX_LINE:  # a star over a long line takes the square of its length
-        return line
     if edit.replacement is None:
         return None if edit.pattern.search(plain) else line
     pieces: list[Text] = []

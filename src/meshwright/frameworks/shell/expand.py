@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from meshwright.frameworks.shell import arith
+from meshwright.frameworks.shell.braces import brace_alternatives
 from meshwright.frameworks.shell.brackets import closing_brace, closing_paren
 from meshwright.frameworks.shell.state import Array, Budget, State, Variable
 from meshwright.frameworks.shell.text import Mark, Text, Unknowns
@@ -284,7 +285,9 @@ class Expander:
             return list(self.state.positional)
         if name == "#":
             return self._argument_count(mark)
-        if name in "?$!-" or name in ("RANDOM", "SECONDS", "EPOCHSECONDS"):
+        if name == "$":
+            return Text.of("4242", mark)  # only ever part of the name of a temporary file
+        if name in "?!-" or name in ("RANDOM", "SECONDS", "EPOCHSECONDS"):
             return self.unknowns.text({f"${name}"}, mark)
         value = self.state.scalar(name)
         if value is not None:
@@ -324,8 +327,8 @@ class Expander:
                 return arith.number(plain.lstrip("+")) if plain[0] != "-" else -arith.number(plain[1:])
             if not plain:
                 return 0
-            if NAME.fullmatch(plain) and plain != name and len(marks) < 20:
-                return look(plain, None)
+            if plain != name and len(marks) < 20 and len(plain) < 200:
+                return look(plain, None) if NAME.fullmatch(plain) else arith.evaluate(plain, look, store)
             raise arith.Open(frozenset({name}))
 
         def store(name: str, index: str | None, value: int) -> None:
@@ -384,23 +387,3 @@ def closing_quote(text: str, start: int) -> int:
         else:
             at += 1
     return len(text)
-
-
-def brace_alternatives(raw: Text) -> list[Text]:
-    """`a{1..3}b` and `a{x,y}b` written out; anything else as it is (one group, no nesting)."""
-    text = raw.plain
-    found = re.search(r"(?<!\$)\{(-?\d{1,6})\.\.(-?\d{1,6})\}|(?<!\$)\{([^{}\s$'\"`]*,[^{}\s$'\"`]*)\}", text)
-    if found is None or any(char in text[: found.start()] for char in "'\"$`"):
-        return [raw]
-    before, after, mark = (
-        raw.slice(0, found.start()),
-        raw.slice(found.end(), len(raw)),
-        raw.mark_at(found.start()),
-    )
-    if found.group(1) is not None:
-        low, high = int(found.group(1)), int(found.group(2))
-        step = 1 if high >= low else -1
-        words = [str(value) for value in range(low, high + step, step)][:4096]
-    else:
-        words = found.group(3).split(",")[:4096]
-    return [before + Text.of(word, mark) + after for word in words]

@@ -51,7 +51,11 @@ def _pwd(words: Words, stdin: Text | None, read: Reader) -> Text | None:
 
 
 def _seq(words: Words, stdin: Text | None, read: Reader) -> Text | None:
-    numbers = [word.plain for word in words[1:]]
+    said = re.match(r"(?:-s ?(\S| )? ?|-w ?)*", " ".join(word.plain for word in words[1:]))
+    between = said.group(1) if said is not None and said.group(1) else "\n"
+    numbers = [
+        word.plain for word in words[1:] if not re.match(r"-[sw]", word.plain) and word.plain != between
+    ]
     if not numbers or not all(re.fullmatch(r"-?\d{1,9}", number) for number in numbers):
         return None
     values = [int(number) for number in numbers]
@@ -60,7 +64,8 @@ def _seq(words: Words, stdin: Text | None, read: Reader) -> Text | None:
     if step == 0:
         return None
     span = range(first, last + (1 if step > 0 else -1), step)[:MAX_LINES]
-    return Text.of("".join(f"{value}\n" for value in span), words[-1].mark)
+    width = max((len(str(value)) for value in span), default=0) if words[1].plain == "-w" else 0
+    return Text.of(between.join(f"{value:0{width}d}" for value in span) + "\n" * bool(span), words[-1].mark)
 
 
 def _input(words: Words, stdin: Text | None, read: Reader) -> Text | None:
@@ -134,40 +139,85 @@ def _wc(words: Words, stdin: Text | None, read: Reader) -> Text | None:
 
 
 def _cut(words: Words, stdin: Text | None, read: Reader) -> Text | None:
-    """`cut -d X -f N` on each line."""
+    """`cut -d X -f LIST` and `cut -c LIST` on each line; LIST as in `1,3-`."""
     joined = " ".join(word.plain for word in words[1:])
-    delimiter = re.search(r"-d ?(.)", joined)
-    chosen = re.search(r"-f ?(\d{1,4})(?![\d,-])", joined)
-    if stdin is None or delimiter is None or chosen is None:
+    delimiter = re.search(r"(?:-d ?|--delimiter=)(.)", joined)
+    chosen = re.search(r"(?:^| )(?:-([fc]) ?|--(f)ields=|--(c)haracters=)([\d,-]{1,40})(?: |$)", joined)
+    text = _input([words[0], *(word for word in words[-1:] if word.plain.endswith(".txt"))], stdin, read)
+    if text is None or chosen is None:
         return None
-    index = int(chosen.group(1)) - 1
-    rows = [line.plain.rstrip("\n").split(delimiter.group(1)) for line in _lines(stdin)]
-    picked = [row[index] if index < len(row) else "" for row in rows]
-    return Text.of("".join(f"{text}\n" for text in picked), words[0].mark)
+    by_char = (chosen.group(1) or chosen.group(2) or chosen.group(3)) == "c"
+    between = "" if by_char else delimiter.group(1) if delimiter else "\t"
+    out: list[str] = []
+    for line in _lines(text):
+        plain = line.plain.rstrip("\n")
+        row = list(plain) if by_char else plain.split(between)
+        if not by_char and len(row) == 1:
+            out.append(plain)
+            continue
+        picked = [item for n, item in enumerate(row, 1) if _chosen(n, chosen.group(4))]
+        out.append(between.join(picked))
+    return Text.of("".join(f"{line}\n" for line in out), words[0].mark)
+
+
+def _chosen(number: int, ranges: str) -> bool:
+    for part in ranges.split(","):
+        low, dash, high = part.partition("-")
+        if int(low or 1) <= number <= int(high or (1 << 20 if dash else low or 0)):
+            return True
+    return False
+
+
+CHARACTERS = {
+    "[:lower:]": "abcdefghijklmnopqrstuvwxyz", "[:upper:]": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "[:digit:]": "0123456789", "[:space:]": " \t\n\r", "[:blank:]": " \t", "\\n": "\n", "\\t": "\t",
+    "[:alpha:]": "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+}  # fmt: skip
+
+
+def _characters(said: str) -> str:
+    """The characters of a set of tr."""
+    for name, chars in CHARACTERS.items():
+        said = said.replace(name, chars)
+    return re.sub(
+        r"(\w)-(\w)",
+        lambda f: "".join(map(chr, range(ord(f.group(1)), min(ord(f.group(2)), ord(f.group(1)) + 99) + 1))),
+        said,
+    )
 
 
 def _tr(words: Words, stdin: Text | None, read: Reader) -> Text | None:
-    """`tr a b` and `tr -d a` for plain characters and the two alphabets."""
-    arguments = [word.plain for word in words[1:]]
-    if stdin is None or len(arguments) != 2:
+    """`tr a b`, `tr -d a`, `tr -cd a`, `tr -s a` with ranges and classes."""
+    flags = "".join(word.plain[1:] for word in words[1:] if re.fullmatch(r"-[cCds]+", word.plain))
+    sets = [_characters(word.plain) for word in words[1:] if not re.fullmatch(r"-[cCds]+", word.plain)]
+    if stdin is None or not sets or not sets[0] or len(sets) > 2:
         return None
-    classes = {"[:lower:]": "abcdefghijklmnopqrstuvwxyz", "[:upper:]": "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-    classes |= {"a-z": classes["[:lower:]"], "A-Z": classes["[:upper:]"], "\\n": "\n"}
-    if arguments[0] == "-d":
-        gone = classes.get(arguments[1], arguments[1])
-        return Text.of("".join(char for char in stdin.plain if char not in gone), stdin.mark)
-    old, new = (classes.get(argument, argument) for argument in arguments)
-    if not old or not new:
+    outside = "c" in flags.lower()
+    if "d" in flags:
+        return Text.of("".join(char for char in stdin.plain if (char in sets[0]) == outside), stdin.mark)
+    if outside and len(sets) < 2:
         return None
-    table = {ord(char): new[min(index, len(new) - 1)] for index, char in enumerate(old)}
-    return Text(tuple((text.translate(table), mark) for text, mark in stdin.spans))
+    text = stdin
+    if len(sets) == 2:
+        if not sets[1]:
+            return None
+        if outside:
+            changed = "".join(char if char in sets[0] else sets[1][-1] for char in text.plain)
+            text = Text.of(changed, text.mark)
+        else:
+            table = {ord(char): sets[1][min(index, len(sets[1]) - 1)] for index, char in enumerate(sets[0])}
+            text = Text(tuple((piece.translate(table), mark) for piece, mark in text.spans))
+    if "s" in flags:
+        text = Text.of(re.sub(f"([{re.escape(sets[-1])}])\\1+", r"\1", text.plain), text.mark)
+    return text
 
 
 def _calculate(words: Words, stdin: Text | None, read: Reader) -> Text | None:
     """`expr a + b` and `bc` on whole numbers."""
-    text = (
-        stdin.plain if words[0].plain == "bc" and stdin is not None else " ".join(w.plain for w in words[1:])
-    )
+    bc = words[0].plain == "bc" and stdin is not None
+    text = stdin.plain if bc and stdin is not None else " ".join(w.plain for w in words[1:])
+    if bc:
+        text = re.sub(r"\bscale *= *0 *[;\n]", "", text).strip().rstrip(";").replace("^", "**")
     if not re.fullmatch(r"[\d\s+*/%()-]{1,200}", text):
         return None
     try:

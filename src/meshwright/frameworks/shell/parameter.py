@@ -227,9 +227,10 @@ def _substring(shell: Expander, value: Text | list[Text], argument: Text, mark: 
         return shell.unknowns.text({"a substring"}, mark)
     if isinstance(value, Text) and not value.is_known:
         return shell.unknowns.text(shell.unknowns.names(value), mark)
+    arguments = isinstance(value, list) and shell.state.positional == value
+    if arguments and start > 0:
+        start -= 1
     start = max(0, start + size if start < 0 else start)
-    if isinstance(value, list) and value is not None and shell.state.positional == value:
-        start = max(0, start - 1)
     stop = size if length is None else (start + length if length >= 0 else size + length)
     return value.slice(start, stop) if isinstance(value, Text) else value[start:stop]
 

@@ -6,10 +6,13 @@ At most two stars to a pattern and none on a group, so that matching takes at mo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 MAX_PATTERN = 500
 MAX_LINE = 2_000
-"""Longest line that a pattern is tried on: two stars take the square of its length."""
+"""Longest line that awk takes apart."""
+MAX_WORK = 30_000_000
+"""Most steps of one search over all lines."""
 MAX_STARS = 2
 CLASSES = {
     "[:space:]": r"\s", "[:blank:]": r" \t", "[:digit:]": "0-9", "[:alpha:]": "A-Za-z",
@@ -42,6 +45,17 @@ def compiled(text: str, *, extended: bool = False, ignore_case: bool = False) ->
         return re.compile("".join(parts), re.IGNORECASE if ignore_case else 0)
     except re.error:
         return None
+
+
+def affordable(tests: Iterable[re.Pattern[str]], lines: Iterable[str]) -> bool:
+    """Whether a search cannot take long: a line costs its length, once more for every star."""
+    work = 0
+    powers = [1 + len(re.findall(r"(?<!\\)[*+]", test.pattern)) for test in tests]
+    for line in lines:
+        work += sum((len(line) + 1) ** power for power in powers)
+        if work > MAX_WORK:
+            return False
+    return True
 
 
 def _piece(piece: str, extended: bool, *, first: bool) -> str | None:

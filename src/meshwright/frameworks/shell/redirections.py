@@ -29,13 +29,14 @@ def redirected(shell: Shell, script: Script, node: Node) -> Status:
     target: str | None = None
     append = False
     pipelines: list[Node] = []
-    for child in node.children_by_field_name("redirect"):
+    for child in node.children:  # here-strings behind a loop are no `redirect` to the grammar
         if child.type == "heredoc_redirect":
             shell.stdin, inner, rest = heredoc(shell, script, child)
             target = inner or target
             pipelines += rest
         elif child.type == "herestring_redirect":
-            shell.stdin = shell.expander().one(script.raw(child.named_children[0]))
+            here = shell.expander().one(script.raw(child.named_children[0]))
+            shell.stdin = here + Text.of("\n", here.mark)
         elif child.type == "file_redirect":
             path, append = _file_redirect(shell, script, child, append)
             target = path or target

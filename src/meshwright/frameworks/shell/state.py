@@ -83,6 +83,8 @@ class State:
     script: str = ""
     cwd: str = "."
     export_all: bool = False
+    integers: set[str] = field(default_factory=set)
+    """Variables declared with -i: what is assigned to them is arithmetic."""
 
     def copy(self) -> State:
         return State(
@@ -93,6 +95,7 @@ class State:
             self.script,
             self.cwd,
             self.export_all,
+            set(self.integers),
         )
 
     def replace_by(self, other: State) -> None:
@@ -100,6 +103,7 @@ class State:
         self.variables, self.exported = other.variables, other.exported
         self.positional, self.cwd = other.positional, other.cwd
         self.arguments_given, self.export_all = other.arguments_given, other.export_all
+        self.integers = other.integers
 
     def get(self, name: str) -> Variable | None:
         if name.isdigit():

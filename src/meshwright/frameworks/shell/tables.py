@@ -93,9 +93,9 @@ def _pattern(expression: str, flags: str) -> re.Pattern[str] | None:
 
 def _matching(lines: list[Text], tests: list[re.Pattern[str]], flags: str, most: int) -> Text | None:
     kept: list[Text] = []
+    if not patterns.affordable(tests, (line.plain for line in lines)):
+        return None
     for line in lines:
-        if len(line) > patterns.MAX_LINE:
-            return None
         hit = any(test.search(line.plain) for test in tests)
         if hit == ("v" in flags) or len(kept) >= most:
             continue
@@ -108,8 +108,6 @@ def _matching(lines: list[Text], tests: list[re.Pattern[str]], flags: str, most:
             ]
         else:
             kept.append(line)
-    if "q" in flags:
-        return Text()
     return Text.of(f"{len(kept)}\n") if "c" in flags else joined(kept)
 
 
@@ -153,9 +151,11 @@ def paste(words: Words, stdin: Text | None, read: Reader) -> Text | None:
 def xargs(words: Words, stdin: Text | None, read: Reader) -> Text | None:
     """`xargs` alone or before echo: the words of the input on one line."""
     said = [word.plain for word in words[1:]]
+    each = said[:1] in (["-n1"], ["-L1"]) or said[:2] in (["-n", "1"], ["-L", "1"])
+    said = [word for word in said if not (each and word in ("-n1", "-L1", "-n", "-L", "1"))]
     if stdin is None or said not in ([], ["echo"], ["echo", "-n"]) or re.search(r"['\"\\]", stdin.plain):
         return None
-    return Text.join(list(stdin.fields()), " ") + Text.of("\n", stdin.mark)
+    return Text.join(list(stdin.fields()), "\n" if each else " ") + Text.of("\n", stdin.mark)
 
 
 def tac(words: Words, stdin: Text | None, read: Reader) -> Text | None:

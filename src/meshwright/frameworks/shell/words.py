@@ -29,6 +29,7 @@ def raw_words(raw: Text, *, operators: bool = False) -> list[Text]:
             operators
             and (found := next((op for op in OPERATORS if text.startswith(op, at)), ""))
             and (found in ("&&", "||") or start < 0 or found == ")")
+            and not (found in ("(", ")") and out and out[-1].plain == "=~" and _in_group(text, start, at))
         ):
             close(at)
             out.append(raw.slice(at, at + len(found)))
@@ -38,6 +39,12 @@ def raw_words(raw: Text, *, operators: bool = False) -> list[Text]:
             at = _after_piece(text, at)
     close(len(text))
     return out
+
+
+def _in_group(text: str, start: int, at: int) -> bool:
+    """Whether a bracket belongs to the regular expression that stands there."""
+    word = text[start:at] if start >= 0 else ""
+    return text[at] == "(" or word.count("(") > word.count(")")
 
 
 def _after_piece(text: str, at: int) -> int:
