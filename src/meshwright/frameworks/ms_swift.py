@@ -14,6 +14,7 @@ from meshwright.frameworks.commands import Command
 from meshwright.frameworks.megatron_lm import reading_of
 from meshwright.frameworks.plan import Plan
 from meshwright.frameworks.reading import Plain, Reading, Source, Value
+from meshwright.frameworks.world import from_counts
 
 TASKS = ("sft", "pt", "rlhf", "dpo", "grpo", "export")
 
@@ -32,7 +33,7 @@ def matches_command(command: Command) -> bool:
 
 def read_command(command: Command) -> Reading:
     said = read_arguments(command.arguments, command.unknowns, flags_take_values=True)
-    reading = replace(reading_of(command, said), framework="ms-swift")
+    reading = _on_one_node(replace(reading_of(command, said), framework="ms-swift"), command)
     options = dict(reading.options)
     for name in ("virtual_pipeline_model_parallel_size", "microbatch_group_size_per_vp_stage"):
         if name in said.other:
@@ -43,6 +44,15 @@ def read_command(command: Command) -> Reading:
     options |= _task(command, said)
     model = next((said.other[key] for key in ("model", "load_safetensors") if key in said.other), None)
     return replace(reading, options=options, model=model)
+
+
+def _on_one_node(reading: Reading, command: Command) -> Reading:
+    """NPROC_PER_NODE alone: swift/cli hands torchrun the variables that are set, so it starts one node."""
+    launcher = reading.launcher
+    if launcher.nodes is not None or launcher.gpus_per_node is None or "NNODES" in command.environment:
+        return reading
+    one = Value(1, Source(kind="default", name="torchrun"))
+    return replace(reading, launcher=from_counts(one, launcher.gpus_per_node, launcher.programs))
 
 
 def _task(command: Command, said: Said) -> dict[str, Value]:
