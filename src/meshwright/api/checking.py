@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from meshwright.cluster.catalog import find_gpu
 from meshwright.cluster.parse import parse_cluster, parse_gpu_count
 from meshwright.errors import QuestionError
+from meshwright.frameworks.adapters import adapter, names
 from meshwright.frameworks.check import Report
 from meshwright.frameworks.check_files import check_files
 from meshwright.frameworks.read import Given, read_command, read_text
@@ -44,6 +46,10 @@ def check(
     pass_others  files that say nothing of a training are passed over, not reported (for commit hooks)
     Nothing that is read is ever run. Raises QuestionError when there is nothing to check.
     """
+    if framework is not None and adapter(framework) is None:
+        raise QuestionError(f"unknown framework {framework!r}. Known: {', '.join(names())}")
+    if gpu is not None:
+        find_gpu(gpu)
     given = Given(environment=environment or {}, arguments=arguments or {}, framework=framework)
     beside = replace(_beside(gpus, gpu, gpus_per_node, framework_version, online), nodes=_nodes(nodes, gpus))
     readings: list[Reading] = []

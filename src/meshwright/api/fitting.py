@@ -15,6 +15,7 @@ from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption
+from meshwright.job.spec import positive
 from meshwright.layout.layout import Layout
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row
@@ -41,6 +42,7 @@ def fit(
         raise QuestionError("say which kind of GPU: --gpu H100")
     per_node = find_gpu(gpu).gpus_per_node
     asked = ask(model, parse_cluster(f"{per_node}x{gpu}", **(cluster_overrides or {})), options)
+    positive("most GPUs", max_gpus)
     found = fewest_gpus(asked.question, axes_of(asked, options, fixed=False), most=max_gpus)
     tight = None if found.tight is None else _sized(asked, found.tight, 1, start)
     if found.fits is None:

@@ -196,8 +196,10 @@ def _front(answer: Plans) -> list[Point]:
     peaks = [plan.memory.peak_bytes for plan in answer.plans if plan.memory is not None]
     return [
         Point(
-            words=f"{row['layout']}{' FSDP' * bool(row['fsdp'])}, recompute {row['recompute']}", step_seconds=row["step_seconds"],
-            peak_bytes=row["peak_bytes"], rank=0,
+            words=f"{row['layout']}{' FSDP' * bool(row['fsdp'])}, recompute {row['recompute']}",
+            step_seconds=row["step_seconds"],
+            peak_bytes=row["peak_bytes"],
+            rank=0,
         )
         for row in answer.front
         if all(abs(row["peak_bytes"] / peak - 1) > 1e-6 for peak in peaks)

@@ -29,10 +29,9 @@ from meshwright.planner.repricing import shown_rows
 from meshwright.planner.search import Found, Progress, search
 from meshwright.planner.space import Axes
 
-
 PRICED = {
-    "tp-keeps-width", "moe-small-tp", "prefer-ep-over-etp", "cp-for-long-sequences", "moe-cp-for-long-sequences",
-    "cp-only-for-long-sequences", "vpp-cuts-bubble", "fsdp-for-small-models",
+    "tp-keeps-width", "moe-small-tp", "prefer-ep-over-etp", "cp-for-long-sequences",
+    "moe-cp-for-long-sequences", "cp-only-for-long-sequences", "vpp-cuts-bubble", "fsdp-for-small-models",
 }  # fmt: skip
 """Advice of thumb to try other degrees: a search has priced those, and says what they cost."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from meshwright.cluster.parse import gpu_count, parse_cluster
 from meshwright.cluster.spec import Cluster
+from meshwright.job.spec import positive
 from meshwright.layout.layout import Layout
 from meshwright.layout.ranks import DEFAULT_ORDER, TP_PP_DP_ORDER, RankGrid
 
@@ -32,6 +33,9 @@ def ranks(
     degrees  {tp, pp, vpp, cp, ep, etp}; those left out are 1
     Raises LayoutError when the world cannot be divided that way.
     """
+    for what, size in (("GPUs per node", gpus_per_node), ("NVLink domain", nvlink_domain)):
+        if size is not None:
+            positive(what, size)
     node, domain = gpus_per_node, nvlink_domain
     if isinstance(world, str) and not world.strip().lstrip("+-").isdigit():
         world = parse_cluster(world)

@@ -53,9 +53,12 @@ def check(
     from meshwright.cli.reading import numbered, pairs
     from meshwright.cli.show import progress_bar
     from meshwright.cli.speaking import voice
+    from meshwright.errors import QuestionError
     from meshwright.frameworks import outputs
     from meshwright.job.spec import one_of
 
+    if as_json and form not in ("text", "json"):
+        raise QuestionError(f"--json and --format {form} are two forms; say one")
     form = one_of("format", "json" if as_json else form, ("text", "json", "sarif", "github"))
     spoken = voice(lang)
     paths, command = _apart(files or [])

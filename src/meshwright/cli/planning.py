@@ -190,6 +190,8 @@ def fit(
     from meshwright.errors import QuestionError
 
     spoken = voice(lang)
+    if longest_sequence and largest_micro_batch:
+        raise QuestionError("say --longest-sequence or --largest-micro-batch, not both")
     if longest_sequence or largest_micro_batch:
         _most(model, gpus, said, "sequence" if longest_sequence else "micro-batch", top, as_json, spoken)
     if gpus:

@@ -48,6 +48,8 @@ def ranks(
 
     if world_size is None and not gpus:
         raise QuestionError("say how many ranks: --world-size 64 (or --gpus 64xH100)")
+    if world_size is not None and gpus:
+        raise QuestionError("say --world-size or --gpus, not both")
     grid = mw.ranks(
         gpus or world_size or 0,
         {name: one_degree(name, text) for name, text in said.items()},

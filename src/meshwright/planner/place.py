@@ -78,6 +78,8 @@ def read_layout(text: str) -> Wanted:
     recompute: Recompute | None = None
     for word in filter(None, re.split(r"[\s,;]+", text)):
         name, value = _word(word)
+        if name in degrees or name in flags:
+            raise QuestionError(f"{name} is said twice in {text[:60]!r}; say it once")
         if name in DEGREES:
             degrees[name] = _degree(name, value)
         elif name == "sp":
