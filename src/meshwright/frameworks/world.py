@@ -28,6 +28,8 @@ def launcher_of(command: Command) -> tuple[Launcher, tuple[Unknown, ...]]:
         if peeled.name in ("torchrun", "deepspeed", "accelerate"):
             nodes = command.option(layer, *NODES) or nodes
             per_node = command.option(layer, *PER_NODE) or per_node
+            if peeled.name == "deepspeed":
+                total = _included(command.option(layer, "include", "i")) or total
             if peeled.name == "accelerate":
                 total = command.option(layer, "num_processes") or total
             if "standalone" in peeled.options and nodes is None:
@@ -63,6 +65,16 @@ def launcher_of(command: Command) -> tuple[Launcher, tuple[Unknown, ...]]:
     if total is None and nodes is None and per_node is None:
         nodes, per_node, total = _from_environment(command.environment)
     return launcher_from(command, nodes, per_node, total, programs)
+
+
+def _included(said: Text | None) -> Text | None:
+    """Ranks of `--include host:0,1@other:0,1`; None where a host stands there with all of its slots."""
+    if said is None or not said.is_known:
+        return None
+    slots = [host.partition(":")[2] for host in said.plain.split("@")]
+    if not all(slots):
+        return None
+    return Text.of(str(sum(len(part.split(",")) for part in slots)), said.mark)
 
 
 def _hosts_named(command: Command) -> bool:
