@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+import meshwright as mw
 from meshwright.cli.main import app
+from meshwright.errors import LayoutError, QuestionError
 
 CORPUS = Path(__file__).parents[1] / "frameworks" / "data"
 
@@ -54,8 +57,68 @@ def test_what_is_left_out_is_said_when_files_are_saved(tmp_path):
         "--to",
         "torchtitan",
     ]
-    done = run(*words, "--out", str(tmp_path / "o"))
+    refused = run(*words, "--out", str(tmp_path / "o")).exception
+    assert isinstance(refused, LayoutError)
+    assert "ask with --recompute none; --to megatron-bridge or " in str(refused)
+    done = run(*words, "--force", "--out", str(tmp_path / "o"))
+    assert done.exit_code == 0
     assert "left out, for torchtitan has no word: " in done.stderr
+
+
+@pytest.mark.parametrize(("framework", "words", "lost"), [
+    # stages of its own length without a restriction; sharded by FSDP without one
+    ("torchtitan", ["qwen3-32b", "--gpus", "32xH100"], "pipeline_model_parallel_layout"),
+    ("nemo-rl", ["llama3-70b", "--gpus", "8xH100", "--task", "lora"], "use_megatron_fsdp"),
+    ("nemo", ["llama3-70b", "--gpus", "8xH100", "--task", "lora"], "use_megatron_fsdp"),
+])  # fmt: skip
+def test_a_search_stays_within_what_the_framework_can_say(framework, words, lost):
+    options = mw.Options(task="lora") if "lora" in words else None
+    best = mw.plan(words[0], words[2], options, top=1).best
+    assert lost in {left.option for left in mw.written(best, framework, force=True).decisive}
+    done = run("write", *words, "--to", framework, "--json")
+    assert done.exit_code == 0
+    assert lost not in {left["option"] for left in json.loads(done.stdout)["not_expressed"]}
+
+
+def test_a_plan_that_cannot_be_said_is_refused(tmp_path):
+    plan = tmp_path / "plan.json"
+    asked = ["estimate", "llama3-8b", "--gpus", "8xH100", "--fsdp", "--json"]
+    plan.write_text(run(*asked).stdout)
+    refused = run("write", "--from", str(plan), "--to", "verl").exception
+    assert isinstance(refused, LayoutError)
+    assert "use_megatron_fsdp" in str(refused)
+    assert "--no-fsdp" in str(refused)
+    assert run("write", "--from", str(plan), "--to", "verl", "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("more", [["--tp", "4"], ["--gpus", "16xH100"], ["llama3-70b"]])
+def test_nothing_beside_a_plan_is_ignored(tmp_path, more):
+    plan = tmp_path / "plan.json"
+    plan.write_text(run("estimate", "llama3-8b", "--gpus", "8xH100", "--tp", "2", "--json").stdout)
+    done = run("write", *more, "--from", str(plan), "--to", "verl")
+    assert isinstance(done.exception, QuestionError)
+
+
+def test_rescaling_to_what_does_not_fit_is_a_no(tmp_path):
+    # 70 billion parameters, weights and gradients in 6 bytes, on TP 2: 210 GB a GPU
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "# H100\ntorchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 80 --hidden-size 8192 "
+        "--ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention --num-query-groups 8 "
+        "--swiglu --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --bf16 "
+        "--global-batch-size 256 --tensor-model-parallel-size 2 --sequence-parallel "
+        "--use-distributed-optimizer --untie-embeddings-and-output-weights\n"
+    )
+    for more in ([], ["--to", "megatron-lm"]):
+        assert run("convert", str(script), "--gpus", "32xH100", *more).exit_code == 1
+
+
+@pytest.mark.parametrize("words", [["--tp", "2"], ["--tp", "2", "--fsdp"], ["--tp", "1"]])
+def test_what_is_written_for_bridge_needs_no_advice_on_its_environment(tmp_path, words):
+    run("write", "llama3-8b", "--gpus", "16xH100", *words, "--to", "megatron-bridge", "--out", str(tmp_path))
+    findings = json.loads(run("check", str(tmp_path / "train.sh"), "--json").stdout)["findings"]
+    about = {"layernorm-sm-margin", "max-connections-by-gpu", "sp-connections-warning"}
+    assert about & {finding["rule"] for finding in findings} == set()
 
 
 def test_conversion_as_data():

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from meshwright.api.comparing import one_run, rescale
+from meshwright.api.expressing import expressed
 from meshwright.errors import QuestionError
 from meshwright.frameworks.check import check_reading
 from meshwright.frameworks.plan import Plan, plan_from, plan_of
 from meshwright.frameworks.rescale import Batch
+from meshwright.frameworks.tasks import task_warning
 from meshwright.frameworks.write import compose, writers
 from meshwright.frameworks.written import Written
 from meshwright.layout.layout import DEGREES, Layout
@@ -29,10 +31,15 @@ def write(answer: Estimate, framework: str) -> dict[str, str]:
     return dict(written(answer, framework).files)
 
 
-def written(answer: Estimate, framework: str) -> Written:
-    """The same with what the framework has no word for, and a warning where the plan does not fit."""
-    done = compose(framework, plan_of_answer(answer))
-    return replace(done, warnings=tuple(_fits(answer)))
+def written(answer: Estimate, framework: str, *, force: bool = False) -> Written:
+    """The same with what the framework has no word for, and a warning where the plan does not fit.
+
+    LayoutError where that is a degree, FSDP, recompute, ...: it would be another plan (`force` writes it).
+    """
+    plan = plan_of_answer(answer)
+    done = expressed(compose(framework, plan), plan, force=force)
+    more = task_warning(framework, plan)
+    return replace(done, warnings=(*_fits(answer), *((more,) if more else ()), *done.warnings))
 
 
 def _fits(answer: Estimate) -> Iterator[str]:
@@ -83,16 +90,23 @@ def converted(
     batch: Batch = "hold",
     environment: Mapping[str, str] | None = None,
     arguments: Mapping[int, str] | None = None,
+    force: bool = False,
 ) -> Written:
-    """The same with what is left out, and a warning where what was read cannot run; `gpus` rescales first."""
+    """The same with what is left out, and a warning where what was read cannot run; `gpus` rescales first.
+
+    LayoutError as in `written`.
+    """
     if gpus is not None:
         answer = rescale(file, gpus, batch=batch, environment=environment)
-        return compose(framework, plan_from(answer.after.reading))
+        plan = plan_from(answer.after.reading)
+        return expressed(compose(framework, plan), plan, force=force)
     reading = one_run(file, environment, arguments)
     result = check_reading(reading)
     wrong = [finding.message for finding in result.findings if finding.severity == "error"]
-    done = compose(framework, plan_from(reading))
-    return replace(done, warnings=tuple(f"what was read cannot run: {message}" for message in wrong))
+    plan = plan_from(reading)
+    done = expressed(compose(framework, plan), plan, force=force)
+    said = (f"what was read cannot run: {message}" for message in wrong)
+    return replace(done, warnings=(*said, *done.warnings))
 
 
 def save(files: Mapping[str, str], folder: Path) -> Iterable[Path]:

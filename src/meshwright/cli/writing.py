@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 To = Annotated[
     str, typer.Option("--to", help="framework to write for; `--to list` names them", show_default=False)
 ]
+Force = Annotated[bool, typer.Option("--force", help="write even what the framework can say only in part")]
 Out = Annotated[str, typer.Option("--out", help="folder for the files (default: print them)")]
 
 
@@ -36,26 +37,29 @@ def write(
     gpus: Annotated[str, typer.Option("--gpus", help="for example 256xH100", show_default=False)] = "",
     source: Annotated[str, typer.Option("--from", help="the JSON of a plan or estimate")] = "",
     out: Out = "",
+    force: Force = False,
     as_json: JsonFlag = False,
     said: dict[str, Any],
 ) -> None:
     """A plan in the language of a framework: the best one, or the layout whose degrees are given."""
     import meshwright as mw
+    from meshwright.api.expressing import best_for
     from meshwright.cli.reading import read_answer, read_cluster, read_options
-    from meshwright.errors import LayoutError
+    from meshwright.errors import QuestionError
 
     if _listed(to):
         return
     if source:
+        if model or gpus or said:
+            raise QuestionError(
+                "--from takes everything from the answer; leave out MODEL, --gpus and the rest"
+            )
         answer = mw.estimate_again(read_answer(source))
     elif any(name in said for name in ("tp", "pp", "cp", "ep")):
         answer = mw.estimate(model, read_cluster(gpus, said), read_options(said))
     else:
-        best = mw.plan(model, read_cluster(gpus, said), read_options(said), top=1).best
-        if best is None:
-            raise LayoutError("no layout is legal for this model, these GPUs and this batch")
-        answer = best
-    _deliver(mw.written(answer, to), out, as_json)
+        answer = best_for(model, read_cluster(gpus, said), read_options(said), to, force=force)
+    _deliver(mw.written(answer, to, force=force), out, as_json)
 
 
 def convert(
@@ -70,6 +74,7 @@ def convert(
         list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable")
     ] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="N=VALUE of a script's argument")] = None,
+    force: Force = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Somebody's launch script or config in another framework's language, or on other GPUs."""
@@ -88,12 +93,12 @@ def convert(
         elif not as_json:
             typer.echo(rescaled_text(answer), nl=False, err=bool(to))
         if to:
-            done = mw.converted(file, to, gpus=gpus, batch=how, environment=given)
+            done = mw.converted(file, to, gpus=gpus, batch=how, environment=given, force=force)
             _deliver(done, out, as_json, {"rescaled": answer.as_dict()})
-        return
+        raise typer.Exit(0 if answer.fits else 1)
     if _listed(to):
         return
-    _deliver(mw.converted(file, to, environment=given, arguments=arguments), out, as_json)
+    _deliver(mw.converted(file, to, environment=given, arguments=arguments, force=force), out, as_json)
 
 
 def _listed(to: str) -> bool:

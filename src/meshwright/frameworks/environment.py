@@ -21,8 +21,15 @@ def advised(framework: str, plan: Plan) -> dict[str, tuple[str, str]]:
     if framework in ("nemo", "nemo-rl", "primus", "torchtitan"):
         return {}
     found: dict[str, tuple[str, str]] = {}
-    if (queues := connections(plan)) is not None:
+    queues = connections(plan)
+    if queues is None and framework == "megatron-bridge" and plan.gpu:
+        queues = ("32", "recipes of Megatron Bridge where neither TP nor CP is to be hidden")
+    if queues is not None:
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = queues
+    if framework == "megatron-bridge" and plan.options.get("overlap_grad_reduce") is True:
+        for way in ("FWD", "BWD"):
+            why = "LayerNorm leaves room for the collective that overlaps"
+            found[f"NVTE_{way}_LAYERNORM_SM_MARGIN"] = ("16", why)
     if _graphs(plan):
         found["NCCL_GRAPH_REGISTER"] = ("0", "CUDA graphs beside expandable segments need it")
     if not plan.options.get("nccl_ub"):

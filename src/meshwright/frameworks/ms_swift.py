@@ -38,6 +38,9 @@ def read_command(command: Command) -> Reading:
     for name in ("virtual_pipeline_model_parallel_size", "microbatch_group_size_per_vp_stage"):
         if name in said.other:
             options.setdefault(name, said.other[name])
+    if (sharded := options.get("use_megatron_fsdp")) is not None and sharded.value is True:
+        # megatron/utils/megatron_lm_utils.py saves fsdp_dtensor then; there is no option for the format
+        options.setdefault("ckpt_format", Value("fsdp_dtensor", Source(kind="default", name="ms-swift")))
     length = said.other.get("max_length")
     if length is not None and isinstance(length.value, int):
         options.setdefault("seq_length", length)

@@ -34,6 +34,13 @@ class Rescaled:
     efficiency: float | None
     """Tokens a second and GPU, new over old, where both can be estimated."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether memory suffices, as far as it can be estimated."""
+        estimate = estimate_of(self.after.reading, self.after.view)
+        memory = estimate.memory if estimate is not None else None
+        return memory is None or memory.verdict != "does-not-fit"
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "before": self.before.as_dict(),

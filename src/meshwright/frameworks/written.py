@@ -23,6 +23,15 @@ MEANT = frozenset(
     {"task", "transformer_impl", "group_query_attention", "swiglu", "vocab_size", "should_pad_vocab"}
 )
 """Options that are meant by others, or by what is trained: nothing is lost without them."""
+DECISIVE = frozenset(
+    {"tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"}
+    | {"context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size"}
+    | {"sequence_parallel", "pipeline_model_parallel_layout", "num_layers_in_first_pipeline_stage"}
+    | {"num_layers_in_last_pipeline_stage", "micro_batch_size", "use_megatron_fsdp", "use_torch_fsdp2"}
+    | {"recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"}
+    | {"use_distributed_optimizer", "optimizer_cpu_offload", "precision", "task"}
+)
+"""Options without which it is another layout, or takes other memory."""
 BY_NAME = ("recipe.py",)
 """Files that load the model by its name all the same."""
 IMPLIED: Mapping[str, frozenset[str]] = {
@@ -69,6 +78,8 @@ class Written:
     files: Mapping[str, str]
     not_expressed: tuple[Left, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    decisive: tuple[Left, ...] = ()
+    """What none of the files says, and without which it is another layout or takes other memory."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -105,14 +116,12 @@ def written(framework: str, title: str, plan: Plan, files: Mapping[str, str]) ->
         texts[file] = texts[file].replace(heading, heading + scripts.comment("\n".join(more)), 1)
     if plan.task in ("sft", "lora") and all(r.get("task") != plan.task for r in said.values()):
         missing["task"] = list(said)
-    return Written(
-        framework=framework,
-        files=texts,
-        not_expressed=tuple(
-            Left(option=name, value=_value(plan, wanted, name), files=tuple(names))
-            for name, names in missing.items()
-        ),
+    lefts = tuple(
+        Left(option=name, value=_value(plan, wanted, name), files=tuple(names))
+        for name, names in missing.items()
     )
+    nowhere = tuple(left for left in lefts if left.option in DECISIVE and len(left.files) == len(said))
+    return Written(framework=framework, files=texts, not_expressed=lefts, decisive=nowhere)
 
 
 def _vanilla(framework: str, plan: Plan) -> bool:
