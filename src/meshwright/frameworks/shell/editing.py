@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Words = list[Text]
 MAX_EDITS = 200
 MAX_LENGTH = 300_000
+MAX_GROWN = 20_000
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ def _lines(text: Text) -> Iterator[Text]:
 
 def _applied(line: Text, edit: Edit) -> Text | None:
     plain = line.plain.removesuffix("\n")
+    if len(plain) > MAX_GROWN or not affordable([edit.pattern], [plain]):  # edits can double a line each
+        return line
     if edit.replacement is None:
         return None if edit.pattern.search(plain) else line
     pieces: list[Text] = []
