@@ -278,7 +278,8 @@ def test_the_guides_own_evaluation_question_is_answered_first_and_whole():
     assert [section.id for section in answer.sections][:2] == ["start", "checklist"]
     text = answer.section("checklist").text(1000)
     for element in (
-        "2 * max(2, 8) = 16", "32 is not usable", "world_size / (TP * PP * CP)", "world_size / (PP * EP * ETP)",
+        "2 * max(2, 8) = 16", "32 is not usable", "world_size / (TP * PP * CP)",
+        "world_size / (PP * EP * ETP)",
         "NVLink domain", "SP: on", "seq_length % (2 * CP) == 0", "from 32K CP=4-8",
     ):  # fmt: skip
         assert element in text
