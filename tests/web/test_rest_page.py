@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rest.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "rest.md"
 SHOWN = re.findall(r'```json title="POST (\S+)"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
