@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from meshwright.cli import show
 from meshwright.cli.main import main
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born without it
+
 @contextmanager
 def progress_bar(what=""):
     calls = []
