@@ -40,6 +40,7 @@ def judge(kind: Any, fields: dict[str, Any]) -> dict[str, str]:
         said["pipeline_dtype"] = torch.bfloat16
     try:
         kind(**said)
+    # these are the ways in which Megatron Core refuses a config; NotImplementedError is one of its own
     except (AssertionError, ValueError, NotImplementedError, RuntimeError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return {}

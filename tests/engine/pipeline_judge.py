@@ -29,6 +29,7 @@ def judge_layout(case: dict[str, Any]) -> dict[str, Any]:
     try:
         layout = PipelineParallelLayerLayout(case["layout"], case["pp"])
         apart = layout.validate_layer_layout(case["layers"], case["mtp"])
+    # these are the ways in which Megatron Core refuses a layout; NotImplementedError is one of its own
     except (AssertionError, NotImplementedError, IndexError, ValueError) as error:
         return {"error": f"{type(error).__name__}: {error}"[:200]}
     names = [[[item.name for item in chunk] for chunk in rank] for rank in layout.layout]

@@ -1,4 +1,7 @@
-"""57 pairs of configs that were run on the real package: one refused, one accepted, each with its reason."""
+"""57 pairs of configs that were run on the real package: one refused, one accepted, each with its reason.
+
+The reasons in the data are the package's own words, `NotImplementedError: ... yet` among them.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -29,11 +30,13 @@ SEDS = (
 
 
 @pytest.mark.parametrize("script", SEDS)
-def test_scripts(script: str) -> None:
+def test_scripts(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     started = time.monotonic()
     with suppress(QuestionError):
         check_readings(read_text(script + RUN, "x.sh"))
     assert time.monotonic() - started < 8
+    assert list(tmp_path.iterdir()) == []  # nothing was run
 
 
 PYTHON = (
@@ -44,13 +47,15 @@ PYTHON = (
     "if x:\n    cfg.model.num_layers = 1\n" + "elif y:\n    cfg.model.num_layers = 2\n" * 400,
     "cfg.model.num_layers = 1 / 0\ncfg.model.hidden_size = 2 ** 10 ** 10\nint('9' * 10000)\n",
     "m = m.m\nm.model.num_layers = 3\na = b.c\nb = a.c\na.model.num_layers = 4\n",
-    "setattr(setattr, 'x', 1)\nsetattr(cfg.model, 'num_layers', __import__('os').system('touch /tmp/ran'))\n",
+    "setattr(setattr, 'x', 1)\nsetattr(cfg.model, 'num_layers', __import__('os').system('touch ran'))\n",
 )
 
 
 @pytest.mark.parametrize("text", PYTHON)
-def test_python(text: str) -> None:
+def test_python(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     started = time.monotonic()
     with suppress(QuestionError):
         check_readings(read_text(text, "x.py"))
     assert time.monotonic() - started < 8
+    assert list(tmp_path.iterdir()) == []  # nothing was run

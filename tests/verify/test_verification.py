@@ -49,6 +49,7 @@ def test_what_the_engine_refuses_is_a_failure_with_its_words_and_place() -> None
 
 
 def test_what_cannot_run_on_cpus_is_skipped() -> None:
+    # our own stand-in for kernels of GPUs raises it: verify/engine/standin/install.py, gpu_only
     error = EngineError("checkpoint runs on GPUs only", kind="NotImplementedError")
     assert timed(2, "trains-small", lambda: refuse(error)).verdict == "skipped"
 

@@ -6,9 +6,9 @@ node03 slots=8
 node04 slots=8
 EOF
 )
-echo "$HOSTS" > /tmp/hostfile
+echo "$HOSTS" > hostfile
 NP=$((4 * 8))
-mpirun --allow-run-as-root -np $NP --hostfile /tmp/hostfile --map-by ppr:8:node \
+mpirun -np $NP --hostfile hostfile --map-by ppr:8:node \
   -x CUDA_DEVICE_MAX_CONNECTIONS=1 -x NCCL_IB_HCA=mlx5 -x MASTER_ADDR=node01 \
   --mca btl_tcp_if_include eth0 \
   python3 -u pretrain_gpt.py \

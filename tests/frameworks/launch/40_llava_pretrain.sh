@@ -15,7 +15,7 @@ else
     DEBUG=0
 fi
 
-WORKSPACE="/tmp/workspace"
+WORKSPACE="/scratch/workspace"
 OUTPUT="${WORKSPACE}/output/${MODEL_NAME}"
 LOGS_DIR=${OUTPUT}/logs
 

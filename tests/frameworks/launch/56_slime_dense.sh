@@ -32,7 +32,7 @@ MODEL_ARGS=(
    --qk-layernorm
    --vocab-size 151936
 )
-CKPT_ARGS=( --hf-checkpoint /root/model --ref-load /root/model_torch_dist )
+CKPT_ARGS=( --hf-checkpoint /models/model --ref-load /models/model_torch_dist )
 ROLLOUT_ARGS=(
    --num-rollout 3000
    --rollout-batch-size 32
@@ -62,7 +62,7 @@ ray start --head --node-ip-address ${MASTER_ADDR} --num-gpus 8 --disable-usage-s
 
 RUNTIME_ENV_JSON="{
   \"env_vars\": {
-    \"PYTHONPATH\": \"/root/Megatron-LM/\",
+    \"PYTHONPATH\": \"/models/Megatron-LM/\",
     \"CUDA_DEVICE_MAX_CONNECTIONS\": \"1\",
     \"NCCL_NVLS_ENABLE\": \"${HAS_NVLINK}\"
   }
