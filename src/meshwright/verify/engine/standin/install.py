@@ -120,7 +120,7 @@ def gpu_only(name: str) -> type:
     """
 
     def refuse(self: Any, *_: Any, **__: Any) -> None:
-        # nothing is left to be written: kernels of GPUs cannot run here, and `verify` reports the level skipped
+        # nothing is left to be written: these kernels cannot run here, and `verify` reports the level skipped
         raise NotImplementedError(f"{name} runs on GPUs only")
 
     return type(name, (), {"__init__": refuse})
