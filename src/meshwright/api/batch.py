@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from meshwright.api.planning import findings_of
+from meshwright.cluster.spec import GIB
 from meshwright.cost.memory import memory
 from meshwright.cost.stages import all_stages
 from meshwright.cost.steptime import step_time
@@ -18,7 +19,6 @@ COLUMNS = (
     "id", "valid", "why_not", "peak_gib", "verdict", "step_seconds", "low_seconds", "high_seconds",
     "tokens_per_second_per_gpu", "peak_allocated_gib", "last_stage_allocated_gib", "assumed",
 )  # fmt: skip
-GIB = 1024**3
 
 
 def estimate_batch(

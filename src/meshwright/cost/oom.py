@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from meshwright.cluster.spec import GIB
 from meshwright.errors import QuestionError
 from meshwright.facts import load_json
 
@@ -176,7 +177,7 @@ def _rank(text: str) -> int | None:
 def _causes(found: OutOfMemory, usual: str) -> list[str]:
     causes = [usual]
     if found.fragmented and found.reserved is not None and found.allocated is not None:
-        idle = (found.reserved - found.allocated) / 2**30
+        idle = (found.reserved - found.allocated) / GIB
         causes.insert(
             0, f"fragmentation: torch had {idle:.1f} GiB reserved that no tensor used, in pieces too small"
         )
@@ -184,6 +185,6 @@ def _causes(found: OutOfMemory, usual: str) -> list[str]:
         others = found.capacity - found.reserved - found.free
         if others > 0.1 * found.capacity:
             causes.append(
-                f"{others / 2**30:.1f} GiB of the device are outside torch: communicators, other processes"
+                f"{others / GIB:.1f} GiB of the device are outside torch: communicators, other processes"
             )
     return causes

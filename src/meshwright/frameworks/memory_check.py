@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from meshwright.cluster.spec import GIB
 from meshwright.frameworks.estimating import estimate_of
 from meshwright.frameworks.reading import Reading
 from meshwright.layout.rules import Finding, View
 
 if TYPE_CHECKING:
     from meshwright.planner.answer import Memory
-
-GIB = 1024**3
 
 
 def memory_of(reading: Reading, view: View) -> Memory | None:

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from meshwright.cluster.spec import GIB
 from meshwright.layout.ranks import RankGrid
 from meshwright.planner.answer import Estimate, Plans
 from meshwright.planner.guide import Advice
 from meshwright.planner.guide.spec import degree_words
 
-GIB = 1024**3
 LONGEST = 220
 """Characters of one sentence; a longer one is cut."""
 MOST = 8

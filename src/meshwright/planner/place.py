@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from meshwright.cluster.spec import GIB
 from meshwright.cost.question import Question
 from meshwright.errors import LayoutError, QuestionError, did_you_mean
 from meshwright.job.spec import Execution, Recompute
@@ -212,7 +213,7 @@ def _first(question: Question, found: Found) -> Estimate:
 
 def _memory_words(question: Question, estimate: Estimate) -> tuple[str, ...]:
     assert estimate.memory is not None
-    peak, usable = estimate.memory.peak_bytes / 1024**3, question.cluster.gpu.usable_memory / 1024**3
+    peak, usable = estimate.memory.peak_bytes / GIB, question.cluster.gpu.usable_memory / GIB
     fullest = max(estimate.memory.per_stage, key=lambda stage: stage.total_bytes).stage
     return (
         f"memory: {peak:.1f} GiB on stage {fullest} at the least, {peak - usable:.1f} more than the "

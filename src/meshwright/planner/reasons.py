@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from meshwright.cluster.spec import GIB
 from meshwright.cost.question import Question
 from meshwright.cost.stages import distinct_stages
 from meshwright.cost.steptime import step_time
@@ -150,4 +151,4 @@ def _difference(step: float, here: float) -> str:
 
 
 def gib(value: float) -> str:
-    return f"{value / 1024**3:.1f}"
+    return f"{value / GIB:.1f}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from meshwright.cluster.spec import GIB
 from meshwright.cost.question import Question
 from meshwright.job.precedents import Recipe, precedents
 from meshwright.layout.layout import Layout
@@ -111,8 +112,8 @@ def _priced(
     if estimate is None:
         excluded = refused(question, wanted, axes)
     elif not mine.fitting and estimate.memory is not None:
-        peak = estimate.memory.peak_bytes / 1024**3
-        excluded = (f"does not fit: {peak:.1f} of {estimate.memory.usable_bytes / 1024**3:.1f} GiB",)
+        peak = estimate.memory.peak_bytes / GIB
+        excluded = (f"does not fit: {peak:.1f} of {estimate.memory.usable_bytes / GIB:.1f} GiB",)
     elif best is not None:
         slower = seconds_of(estimate) / seconds_of(best) - 1
     return Reference(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from meshwright.cluster.spec import GIB
 from meshwright.frameworks.compare import Comparison
 from meshwright.frameworks.rescale import Rescaled
 from meshwright.frameworks.resume import Resume
@@ -13,7 +14,7 @@ from meshwright.layout.rules import Finding
 UNITS = {
     "step_seconds": ("step [s]", 1.0),
     "tokens_per_second_per_gpu": ("tokens/s/GPU", 1.0),
-    "peak_bytes": ("peak memory [GiB]", 1 / 1024**3),
+    "peak_bytes": ("peak memory [GiB]", 1 / GIB),
 }
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshwright.cluster.describe import describe
+from meshwright.cluster.spec import GIB
 from meshwright.job.spec import Recompute
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.answer import Degrees, Estimate, Memory, Plans, StageMemory, Time
@@ -18,7 +19,7 @@ from meshwright.report.explanation import budget_line, explanation_body
 from meshwright.report.fitted import NARROW, Fitted, either
 from meshwright.report.front import front_lines
 from meshwright.report.memory import detail_part, remedies_part, rl_part
-from meshwright.report.text import GIB, count, gib, seconds, whole
+from meshwright.report.text import count, gib, seconds, whole
 
 VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
 SEVERITIES = {"error": "bold red", "warn": "yellow", "advice": "cyan"}

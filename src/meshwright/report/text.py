@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GIB = 1024**3
+from meshwright.cluster.spec import GIB
 
 
 def gib(value: float) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from meshwright.cluster.spec import GIB
 from meshwright.report.passes import MemoryCurve, Timeline
-from meshwright.report.text import GIB
 
 MICRO = 1e6
 """Times of a trace are microseconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from meshwright.cluster.spec import GIB
 from meshwright.errors import QuestionError
 from meshwright.model.spec import LinearAttention
 from meshwright.verify.activations import MODELLED, saved_bytes
@@ -96,7 +97,7 @@ def keeps(engine: EngineProcess, subject: Subject, predicted: Mapping[int, float
             row |= {"our_bytes": round(ours), "relative": round(ours / stage.peak_bytes - 1, 4)}
         rows.append(row)
     evidence = {"figures": MODELLED, "stages": rows}
-    kept = " and ".join(f"{stage.peak_bytes / 2**30:.2f} GiB" for stage in found)
+    kept = " and ".join(f"{stage.peak_bytes / GIB:.2f} GiB" for stage in found)
     ends = "first and last stage keep" if len(found) > 1 else "the stage keeps"
     off = [row for row in rows if abs(row.get("relative", 0.0)) > MEMORY_TOLERANCE]
     if off:

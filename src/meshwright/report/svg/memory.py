@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from meshwright.cluster.spec import GIB
 from meshwright.planner.answer import Memory, StageMemory
 from meshwright.report.svg.axis import Scale, left_axis, round_ticks
 from meshwright.report.svg.draw import WIDTH, Picture, fit_width, legend, line, picture, rect, text
-from meshwright.report.text import GIB, gib
+from meshwright.report.text import gib
 
 TERMS = (
     ("weights_bytes", "weights", "c0"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshwright.cluster.spec import GIB
 from meshwright.report.passes import MemoryCurve
 from meshwright.report.svg.axis import Scale, bottom_axis, inner_ticks, left_axis, round_ticks, time_unit
 from meshwright.report.svg.draw import WIDTH, Picture, fit_width, legend, line, picture, polyline, text
-from meshwright.report.text import GIB, gib
+from meshwright.report.text import gib
 
 LEFT, TOP, TALL = 46.0, 30.0, 190.0
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from meshwright.cluster.spec import GIB
 from meshwright.report.svg.axis import Scale, bottom_axis, left_axis, round_ticks, time_unit
 from meshwright.report.svg.draw import (
     WIDTH,
@@ -19,7 +20,7 @@ from meshwright.report.svg.draw import (
     rect,
     text,
 )
-from meshwright.report.text import GIB, gib, seconds
+from meshwright.report.text import gib, seconds
 
 LEFT, TOP, TALL = 50.0, 34.0, 240.0
 RADII = (3.0, 4.0, 5.5)

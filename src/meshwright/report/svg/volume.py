@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
+from meshwright.cluster.spec import GIB
 from meshwright.cost.traffic import Traffic
 from meshwright.report.svg.draw import WIDTH, Picture, element, fit_width, legend, picture, rect, text
-from meshwright.report.text import GIB
 
 LINKS = ("inside an NVLink domain", "over the network")
 ROW, TOP = 30.0, 30.0
