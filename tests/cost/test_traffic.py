@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import meshwright as mw
-from meshwright.api.picturing import grid_of, layout_of, pipeline_of
+from meshwright.api.picturing import grid_of, pipeline_of
 from meshwright.cost.traffic import Traffic, traffic
+from meshwright.planner.answer import layout_of
 
 LLAMA_3_8B = 8_030_261_248
 """Parameters of meta-llama/Meta-Llama-3-8B (its safetensors index)."""

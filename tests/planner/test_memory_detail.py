@@ -52,7 +52,7 @@ def test_a_long_step_is_shown_without_its_repeating_middle():
 
 
 def mw_layout(answer):
-    from meshwright.api.memory import layout_of
+    from meshwright.planner.answer import layout_of
 
     return layout_of(answer)
 

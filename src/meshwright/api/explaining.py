@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshwright.layout.layout import DEGREES, Layout
-from meshwright.layout.pipeline import PipelineLayout
-from meshwright.planner.answer import Estimate, Plans
+from meshwright.planner.answer import Estimate, Plans, layout_of, said_pipeline
 from meshwright.planner.budget import budget, read_tokens
 from meshwright.planner.explaining import explained
 
@@ -15,10 +13,8 @@ def with_explanation(answer: Estimate) -> Estimate:
     """The estimate with its explanation; unchanged where the layout cannot start."""
     if answer.time is None:
         return answer
-    row, text = answer.layout, answer.pipeline_layout
-    layout = Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
-    pipeline = PipelineLayout.parse(text, layout.pp) if text else None
-    return replace(answer, explanation=explained(answer.question, layout, answer.execution, pipeline))
+    found = explained(answer.question, layout_of(answer), answer.execution, said_pipeline(answer))
+    return replace(answer, explanation=found)
 
 
 def with_budget(answer: Estimate, tokens: float | str) -> Estimate:

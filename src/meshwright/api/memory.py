@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshwright.cost.oom import read_out_of_memory
-from meshwright.layout.layout import DEGREES, Layout
-from meshwright.layout.pipeline import PipelineLayout
-from meshwright.planner.answer import Estimate, Plans
+from meshwright.planner.answer import Estimate, Plans, layout_of, said_pipeline
 from meshwright.planner.memory_detail import memory_detail
 from meshwright.planner.out_of_memory import Diagnosis, stage_of
 from meshwright.planner.remedies import Setting, remedies
@@ -15,19 +13,12 @@ from meshwright.planner.remedies import Setting, remedies
 MOST_REMEDIES = 8
 
 
-def layout_of(answer: Estimate) -> Layout:
-    """The degrees of an answer as a layout."""
-    row = answer.layout
-    return Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
-
-
 def setting_of(answer: Estimate) -> Setting:
     """What of an estimate a remedy may change."""
-    text = answer.pipeline_layout
-    pipeline = PipelineLayout.parse(text, answer.layout.pp) if text else None
     return Setting(
-        job=answer.question.job, layout=layout_of(answer), execution=answer.execution, pipeline=pipeline
-    )
+        job=answer.question.job, layout=layout_of(answer), execution=answer.execution,
+        pipeline=said_pipeline(answer),
+    )  # fmt: skip
 
 
 def with_memory_detail(answer: Estimate) -> Estimate:

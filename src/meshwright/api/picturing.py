@@ -11,12 +11,11 @@ from meshwright.cost.stages import all_stages
 from meshwright.cost.timeline import timeline as stage_memory
 from meshwright.cost.traffic import traffic
 from meshwright.errors import LayoutError, QuestionError, did_you_mean
-from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.ranks import RankGrid
 from meshwright.layout.table import LayoutTable
 from meshwright.planner.again import one_row
-from meshwright.planner.answer import Estimate, Plans
+from meshwright.planner.answer import Estimate, Plans, layout_of, said_pipeline
 from meshwright.planner.values import table as space_table
 from meshwright.report.html import Written, report_page
 from meshwright.report.passes import MemoryCurve, Tail, Timeline
@@ -45,17 +44,10 @@ PICTURES = ("memory", "step", "ranks", "timeline", "memory-over", "pipeline", "t
 """Names of the pictures of one layout; one that cannot start has none."""
 
 
-def layout_of(answer: Estimate) -> Layout:
-    row = answer.layout
-    return Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
-
-
 def pipeline_of(answer: Estimate) -> PipelineLayout:
     """The pipeline layout of an answer, that of one stage included."""
     layout = answer.layout
-    if answer.pipeline_layout:
-        return PipelineLayout.parse(answer.pipeline_layout, layout.pp)
-    found = default_pipeline(answer.question.model, layout.pp, layout.vpp)
+    found = said_pipeline(answer) or default_pipeline(answer.question.model, layout.pp, layout.vpp)
     if found is None:
         raise LayoutError(f"no split of the layers over pp {layout.pp} x vpp {layout.vpp}")
     return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from meshwright.api.asking import Asked, Options, ask, axes_of, names_of, practice
-from meshwright.api.memory import first_with_detail, layout_of, setting_of, with_memory_detail
+from meshwright.api.memory import first_with_detail, setting_of, with_memory_detail
 from meshwright.cluster.spec import Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
@@ -19,7 +19,7 @@ from meshwright.layout.rules import Finding, View
 from meshwright.layout.rules import check as check_rules
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row, read_again
-from meshwright.planner.answer import Estimate, Plans, degrees, estimates
+from meshwright.planner.answer import Estimate, Plans, degrees, estimates, layout_of
 from meshwright.planner.nearby import advice
 from meshwright.planner.objectives import front_told
 from meshwright.planner.reasons import binding, reasons_of

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args
 
-from meshwright.api.picturing import layout_of, pipeline_of
+from meshwright.api.picturing import pipeline_of
 from meshwright.errors import MeshwrightError
 from meshwright.job.spec import Execution, Granularity, Recompute
 from meshwright.layout.layout import Layout
 from meshwright.planner.again import one_row
-from meshwright.planner.answer import Estimate, estimates
+from meshwright.planner.answer import Estimate, estimates, layout_of
 from meshwright.verify.log_judge import Judgement
 from meshwright.verify.logs import RunLog
 from meshwright.verify.slowdown import OVERLAPS, Cause, Speed, is_off, speed

@@ -17,7 +17,7 @@ from meshwright.cost.stages import all_stages
 from meshwright.cost.steptime import TimeTable
 from meshwright.job.defaults import Assumption
 from meshwright.job.spec import Execution
-from meshwright.layout.layout import Layout
+from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.layout.rules import Finding
 from meshwright.layout.table import LayoutTable
@@ -264,6 +264,18 @@ class Plans:
         if self.capacity is not None:
             row["capacity"] = dict(self.capacity)
         return row
+
+
+def layout_of(answer: Estimate) -> Layout:
+    """The degrees of an answer as a layout."""
+    row = answer.layout
+    return Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
+
+
+def said_pipeline(answer: Estimate) -> PipelineLayout | None:
+    """The pipeline layout that an answer states; None where it has one stage."""
+    text = answer.pipeline_layout
+    return PipelineLayout.parse(text, answer.layout.pp) if text else None
 
 
 def degrees(layout: Layout, world: int, gbs: int) -> Degrees:

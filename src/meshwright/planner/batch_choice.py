@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.cost.question import Question
 from meshwright.errors import LayoutError
 from meshwright.job.spec import Execution
-from meshwright.layout.layout import DEGREES, Layout
+from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout
 from meshwright.planner.search import search
 from meshwright.planner.space import Axes
@@ -23,6 +23,6 @@ def chosen_layout(question: Question, execution: Execution, micro_batch: int | N
             f"{question.cluster.world:,} GPUs fits"
         )
     table = found.table
-    layout = Layout(**{name: int(getattr(table, name)[0]) for name in DEGREES}, sp=bool(table.sp[0]))
+    layout = table.layout(0)
     pipeline = table.splits.layouts[int(table.split[0])]
     return layout, table.executions[int(table.execution[0])], PipelineLayout.parse(pipeline, layout.pp)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from meshwright.job.spec import Execution
-from meshwright.layout.layout import DEGREES, Layout
+from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.model.spec import Model
 from meshwright.verify.engine_config import EngineConfig, Placement, engine_config
@@ -60,9 +60,9 @@ class Subject:
 
 def subject_of(estimate: Estimate) -> Subject:
     """The plan of an answer (of `plan`, `fit` or `estimate`)."""
-    question, row = estimate.question, estimate.layout
-    layout = Layout(**{name: getattr(row, name) for name in DEGREES}, sp=row.sp)
-    text = estimate.pipeline_layout
+    from meshwright.planner.answer import layout_of, said_pipeline
+
+    question, layout = estimate.question, layout_of(estimate)
     return Subject(
         model=question.model,
         layout=layout,
@@ -70,7 +70,7 @@ def subject_of(estimate: Estimate) -> Subject:
         seq_length=question.job.seq_length,
         global_batch=question.job.global_batch,
         execution=estimate.execution,
-        placement=placed(question.model, layout, PipelineLayout.parse(text, layout.pp) if text else None),
+        placement=placed(question.model, layout, said_pipeline(estimate)),
     )
 
 
