@@ -34,7 +34,7 @@ SECTIONS = {
         "planner/reasons.py", "planner/nearby.py", "planner/references.py", "planner/remedies.py",
         "planner/answer.py", "cluster/describe.py", "layout/groups.py", "cost/traffic.py", "job/defaults.py",
         "api/planning.py", "api/picturing.py", "planner/place.py", "cost/explain.py", "planner/explaining.py",
-        "planner/budget.py", "planner/memory_detail.py",
+        "planner/budget.py", "planner/memory_detail.py", "cost/evidence.py",
     ),
     "report": (
         "report/html.py", "report/passes.py", "report/terminal.py", "report/capacity.py",

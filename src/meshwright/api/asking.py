@@ -8,6 +8,7 @@ from typing import Any
 
 from meshwright.cluster.parse import parse_cluster
 from meshwright.cluster.spec import Cluster
+from meshwright.cost.evidence import doubts
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
 from meshwright.cost.rl import engine_gpus
@@ -133,7 +134,8 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         )
         assumed = (*assumed, note)
     packed = (PACKED,) if packs(options) else ()
-    assumed = (*assumed, *raised, *rolled, *packed, *flags)
+    unsure = tuple(Assumption(option="step time", value=what, source=why) for what, why in doubts(question))
+    assumed = (*assumed, *raised, *rolled, *packed, *flags, *unsure)
     return Asked(question=question, execution=execution, assumptions=assumed)
 
 

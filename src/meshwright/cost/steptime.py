@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost.blocks import BLOCK_TERMS, block_costs
+from meshwright.cost.evidence import beyond_measured, relative_of
 from meshwright.cost.gradients import (
     flags,
     fsdp_seconds,
@@ -20,7 +21,6 @@ from meshwright.cost.gradients import (
     optimizer_seconds,
     stage_parameters,
 )
-from meshwright.cost.kernels import measured_relative
 from meshwright.cost.keys import distinct_keys
 from meshwright.cost.machine import machine_for
 from meshwright.cost.network import Network, network_of
@@ -103,12 +103,11 @@ def step_time(question: Question, table: LayoutTable, view: StageView) -> TimeTa
 
 
 def _band(question: Question) -> float:
-    """Relative half width of the 80 % band: wider for GPUs whose kernels were not measured."""
-    calibration = question.calibration
-    dense, moe = calibration.time_band
-    known = measured_relative(question.cluster.gpu)[1] or question.cluster.gpu.name in question.measured
-    wider = 1.0 if known else load_json("meshwright.cost", "kernels.json")["inherited"]["band"]
-    return (moe if question.model.is_moe else dense) * float(wider)
+    """Relative half width of the 80 % band: wider where the question lies outside what was measured."""
+    dense, moe = question.calibration.time_band
+    form = load_json("meshwright.cost", "kernels.json")
+    wider = float(form["inherited"]["band"]) if relative_of(question) else 1.0
+    return (moe if question.model.is_moe else dense) * wider + beyond_measured(question)
 
 
 def _unhidden(table: LayoutTable, stage: Floats, hidden: Floats, multiplicity: Floats) -> Floats:
