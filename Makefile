@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-fast lint format bench differential verify-random docs-generated docs docs-serve package clean
+.PHONY: demo test test-fast lint format bench differential verify-random web-load docs-generated docs docs-serve package clean
 
 demo: $(VENV)/.base
 	$(BIN)/meshwright plan deepseek-v3 --gpus 256xH100

@@ -221,7 +221,7 @@ def json_page() -> str:
 
 def _json_head() -> str:
     return (
-        "Every command takes `--json`. Bytes are bytes, times are seconds, and fields are only ever added "
+        "Every command but `serve` and `mcp` takes `--json`. Bytes are bytes, times are seconds, and fields are only ever added "
         "([versioning](../versioning.md)): read what you need and ignore the rest. `name[]` stands for each "
         "entry of a list, `*` for each key of a table. A field whose types include `null` may have "
         "no value.\n"

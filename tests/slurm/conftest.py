@@ -26,7 +26,7 @@ def missing() -> str:
 
 def free_ports() -> int:
     """A port that is free, and so is the next."""
-    first = 26817 + 2 * random.randrange(400)  # sessions beside this one look elsewhere
+    first = 26817 + 2 * random.randrange(400)  # runs at the same time look elsewhere
     for port in range(first, first + 1000, 2):
         with socket.socket() as one, socket.socket() as two:
             try:
