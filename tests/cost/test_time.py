@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.cost.asking_time import PLAIN, ask, seconds, times
 
-from meshwright.cost.explain import explain, training_days
+from meshwright.cost.explain import explain, other_flags, training_days
 from meshwright.cost.mixers import attended_keys
 from meshwright.cost.observing import Observation, fit, predicted
 from meshwright.cost.simulation import simulated_step, timeline
@@ -282,9 +282,13 @@ def test_an_explanation_accounts_for_the_whole_step_and_ranks_gains():
     told = explain(question, table)
     assert sum(share.seconds for share in told.terms) == pytest.approx(told.step_seconds)
     assert sum(share.share for share in told.groups) == pytest.approx(1.0)
-    flags = [gain for gain in told.gains if gain.kind == "flag"]
-    assert flags == sorted(flags, key=lambda gain: -gain.seconds)
-    assert "overlap the expert exchange with compute" in [gain.change for gain in flags]
+    exchange = next(share.seconds for share in told.terms if share.name == "ep")
+    gains = {gain.change: gain.seconds for gain in told.gains}
+    assert gains["no exposed expert exchange"] == exchange
+    assert list(gains.values()) == sorted(gains.values(), reverse=True)
+    assert "overlap the expert exchange with compute" in [
+        words for words, _, _ in other_flags(question, Layout(ep=16), table.executions[0])
+    ]
 
 
 def test_days_of_a_token_budget():

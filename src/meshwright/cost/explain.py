@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from meshwright.cost.question import Question
 from meshwright.cost.stages import all_stages
 from meshwright.cost.steptime import TimeTable, step_time
@@ -41,7 +39,7 @@ class Share:
 class Gain:
     """What a change would save: seconds a step, and the share of it.
 
-    kind  flag (a flag of the engine), limit (what is left if a cost vanished: out of reach, but a bound)
+    kind  limit: what is left if a cost vanished, out of reach but a bound
     """
 
     change: str
@@ -52,7 +50,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """terms and groups are sorted, largest first; gains too, flags before limits."""
+    """terms, groups and gains are sorted, largest first."""
 
     step_seconds: float
     groups: tuple[Share, ...]
@@ -72,7 +70,7 @@ def explain(question: Question, table: LayoutTable, timed: TimeTable | None = No
         groups=groups,
         terms=_shares(seconds, step),
         limited_by=groups[0].name,
-        gains=tuple(_gains(question, table, seconds, step)),
+        gains=tuple(_limits(seconds, step)),
     )
 
 
@@ -81,20 +79,13 @@ def _shares(seconds: dict[str, float], step: float) -> tuple[Share, ...]:
     return tuple(sorted(found, key=lambda share: -share.seconds))
 
 
-def _gains(question: Question, table: LayoutTable, seconds: dict[str, float], step: float) -> Iterator[Gain]:
-    execution = table.executions[int(table.execution[0])]
-    before = float(step_time(question, table, all_stages(table.splits)).step[0])
-    flags = []
-    for change, _, other in other_flags(question, table.layout(0), execution):
-        changed = replace(table, executions=(other,), execution=np.zeros(1, dtype=np.int64))
-        saved = before - float(step_time(question, changed, all_stages(changed.splits)).step[0])
-        flags.append(Gain(change=change, kind="flag", seconds=saved, share=saved / before))
-    limits = [
+def _limits(seconds: dict[str, float], step: float) -> list[Gain]:
+    """What would be saved if each cost vanished, where that is worth a word."""
+    found = [
         Gain(change=words, kind="limit", seconds=seconds[term], share=seconds[term] / step)
         for term, words in LIMITS.items()
     ]
-    for found in (flags, limits):
-        yield from sorted((g for g in found if g.share > NOTICEABLE), key=lambda gain: -gain.seconds)
+    return sorted((gain for gain in found if gain.share > NOTICEABLE), key=lambda gain: -gain.seconds)
 
 
 LIMITS = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.cost.explain import Explanation, Gain, explain, other_flags
+from meshwright.cost.explain import NOTICEABLE, Explanation, Gain, explain, other_flags
 from meshwright.cost.memory import memory
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
@@ -35,8 +35,6 @@ MFU_FORMULA = (
 LORA_SHARE = 2 / 3
 """Forward and input gradients only: frozen weights take no gradient."""
 MOST_CHANGES = 8
-WORTH = 0.002
-"""Share of the step below which a change is not worth a word."""
 
 PARTS = {
     "memory_bound": "memory-bound kernels",
@@ -150,7 +148,7 @@ def explained(
         stage_seconds=stages,
         limit=_limit(question, told, efficiency, gemm),
         changes=tuple(found[:MOST_CHANGES]),
-        limits=tuple(gain for gain in told.gains if gain.kind == "limit"),
+        limits=told.gains,
     )
 
 
@@ -225,7 +223,7 @@ def _changes(
             continue
         timed, peak, verdict = priced
         saved = step - float(timed.step[0])
-        if saved > WORTH * step:
+        if saved > NOTICEABLE * step:
             yield Change(
                 change=words, options=options, kind=kind, seconds=saved, share=saved / step,
                 verdict=verdict, peak=peak,
