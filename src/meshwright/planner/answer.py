@@ -10,6 +10,7 @@ import numpy as np
 
 from meshwright.cost.calibration import default_calibration
 from meshwright.cost.memory import MemoryTable, memory
+from meshwright.cost.model_flops import job_flops, trained_share
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
 from meshwright.cost.simulation import simulated_step
@@ -25,7 +26,7 @@ from meshwright.model.parameters import count_parameters
 from meshwright.model.serial import to_dict
 from meshwright.planner.again import one_row
 from meshwright.planner.budget import Budget
-from meshwright.planner.explaining import Explained, job_flops
+from meshwright.planner.explaining import Explained
 from meshwright.planner.memory_detail import MemoryDetail
 
 
@@ -350,9 +351,7 @@ def _time(question: Question, timed: TimeTable, row: int) -> Time:
     step = float(np.sum(list(terms.values())))
     world, job = question.cluster.world, question.job
     tokens = job.tokens_per_step / step / world
-    tflops = tokens * job_flops(question)[1] / 1e12
-    if job.task == "lora":
-        tflops *= 2 / 3  # no weight gradients of the frozen weights
+    tflops = tokens * job_flops(question)[1] / 1e12 * trained_share(question)
     fmt = recipe_for(job.precision, question.cluster.gpu).gemm
     return Time(
         step_seconds=step,

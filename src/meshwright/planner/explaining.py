@@ -14,6 +14,7 @@ import numpy as np
 
 from meshwright.cost.explain import NOTICEABLE, Explanation, Gain, explain, other_flags
 from meshwright.cost.memory import memory
+from meshwright.cost.model_flops import job_flops, trained_share
 from meshwright.cost.precision import recipe_for
 from meshwright.cost.question import Question
 from meshwright.cost.simulation import simulated_step
@@ -24,7 +25,6 @@ from meshwright.job.spec import Execution
 from meshwright.layout.layout import Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.rules import legal_mask
-from meshwright.model.flops import flops_by_part
 from meshwright.planner.again import one_row
 
 MFU_FORMULA = (
@@ -32,8 +32,6 @@ MFU_FORMULA = (
     "that a token passes (of the experts the chosen and the shared ones; logits and MTP modules count, "
     "the embedding look-up does not) and causal attention counted half; recomputation is not counted"
 )
-LORA_SHARE = 2 / 3
-"""Forward and input gradients only: frozen weights take no gradient."""
 MOST_CHANGES = 8
 
 PARTS = {
@@ -158,7 +156,7 @@ def _efficiency(
     """From the peak to the MFU, and the rates of matrix products and of attention."""
     job, cluster = question.job, question.cluster
     peak = cluster.gpu.peak[recipe_for(job.precision, cluster.gpu).gemm]
-    scale = job.tokens_per_step / cluster.world / peak * (LORA_SHARE if job.task == "lora" else 1.0)
+    scale = job.tokens_per_step / cluster.world / peak * trained_share(question)
     core, whole = job_flops(question)
     at_peak, of_core = whole * scale, core * scale
     products = max(seconds["gemm"], 1e-12)
@@ -178,19 +176,6 @@ def _efficiency(
         (at_peak - of_core) / products,
         of_core / attention,
     )
-
-
-def job_flops(question: Question) -> tuple[float, float]:
-    """FLOPs a token of the attention core (scores and values, scans), and of everything. [FLOP]
-
-    Packed samples attend within themselves only, so that the core is averaged over their lengths.
-    """
-    core = whole = 0.0
-    for length, share in question.job.packing or ((question.job.seq_length, 1.0),):
-        parts = flops_by_part(question.model, length)
-        core += share * parts.get("core", 0.0)
-        whole += share * sum(parts.values())
-    return core, whole
 
 
 def _limit(question: Question, told: Explanation, efficiency: tuple[Part, ...], gemm: float) -> str:
