@@ -134,7 +134,7 @@ def ask(model: str | Model, gpus: str | Cluster, options: Options) -> Asked:
         )
         assumed = (*assumed, note)
     packed = (PACKED,) if packs(options) else ()
-    unsure = tuple(Assumption(option="step time", value=what, source=why) for what, why in doubts(question))
+    unsure = tuple(Assumption(option=what, value=value, source=why) for what, value, why in doubts(question))
     assumed = (*assumed, *raised, *rolled, *packed, *flags, *unsure)
     return Asked(question=question, execution=execution, assumptions=assumed)
 

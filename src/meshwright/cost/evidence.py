@@ -23,14 +23,14 @@ def beyond_measured(question: Question) -> float:
     return float(beyond["band_per_doubling"] * doublings)
 
 
-def doubts(question: Question) -> tuple[tuple[str, str], ...]:
-    """(what the step time takes, why that is less sure than usual)."""
+def doubts(question: Question) -> tuple[tuple[str, str, str], ...]:
+    """(what was taken for granted, its value, why that is less sure than usual)."""
     said = []
     gpu, relative = question.cluster.gpu, relative_of(question)
     if relative:
-        said.append((f"kernels of {relative}", f"{gpu.name} has no measured tables; the band is wider"))
+        said.append(("kernels", relative, f"{gpu.name} has no measured tables; the band is wider"))
     if beyond_measured(question):
         most = load_json("meshwright.cost", "kernels.json")["beyond"]["from_gpus"]
         why = f"wider beyond {most:,} GPUs, those of the largest run that the constants are fitted to"
-        said.append(("its band", why))
+        said.append(("band", f"+{beyond_measured(question):.1%}", why))
     return tuple(said)
