@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from meshwright.api.asking import Asked, Options, ask, axes_of, names_of, practice
 from meshwright.api.memory import first_with_detail, setting_of, with_memory_detail
-from meshwright.cluster.spec import Cluster
+from meshwright.cluster.spec import GIB, Cluster
 from meshwright.cost.question import Question
 from meshwright.errors import QuestionError
 from meshwright.job.defaults import Assumption
@@ -17,9 +17,11 @@ from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.rules import Finding, View
 from meshwright.layout.rules import check as check_rules
+from meshwright.layout.rules import rule as find_rule
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row, read_again
 from meshwright.planner.answer import Estimate, Plans, degrees, estimates, layout_of
+from meshwright.planner.memory_detail import words
 from meshwright.planner.nearby import advice
 from meshwright.planner.objectives import front_told
 from meshwright.planner.reasons import binding, reasons_of
@@ -28,12 +30,6 @@ from meshwright.planner.remedies import Remedy, remedies
 from meshwright.planner.repricing import shown_rows
 from meshwright.planner.search import Found, Progress, search
 from meshwright.planner.space import Axes
-
-PRICED = {
-    "tp-keeps-width", "moe-small-tp", "prefer-ep-over-etp", "cp-for-long-sequences",
-    "moe-cp-for-long-sequences", "cp-only-for-long-sequences", "vpp-cuts-bubble", "fsdp-for-small-models",
-}  # fmt: skip
-"""Advice of thumb to try other degrees: a search has priced those, and says what they cost."""
 
 
 def plan(
@@ -82,9 +78,8 @@ def _beside(asked: Asked, axes: Axes, found: Found, answer: Plans) -> Plans:
 
 
 def _remedy(one: Remedy) -> str:
-    words = " ".join(f"{option} {value}".strip() for option, value in one.options)
     slower = "" if one.slower is None else f", {one.slower:+.0%} step time"
-    return f"{words}: {one.peak / 1024**3:.1f} GiB ({one.verdict}){slower}; {one.why}"
+    return f"{words(one.options)}: {one.peak / GIB:.1f} GiB ({one.verdict}){slower}; {one.why}"
 
 
 def plans_of(asked: Asked, found: Found, top: int, seconds: float, *, variants: bool = False) -> Plans:
@@ -108,7 +103,7 @@ def _told(asked: Asked, answer: Estimate, *, tied: bool, why: tuple[str, ...]) -
     more = _layout_assumptions(asked.question.model, answer)
     uneven = answer.pipeline_layout if more else ""
     found = _findings(asked, layout_of(answer), answer.execution, uneven)
-    findings = tuple(one for one in found if one.severity != "advice" or one.rule not in PRICED)
+    findings = tuple(one for one in found if not find_rule(one.rule).searched)
     return replace(
         answer, tied=tied, reasons=why, binding=binding(answer), assumptions=(*asked.assumptions, *more),
         findings=findings,

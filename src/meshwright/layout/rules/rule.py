@@ -85,6 +85,7 @@ class Rule:
     nearest      legal values next to the one given
     mask         it decides whether a layout can start, and is written for a table of layouts too
     per_execution  of the mask, and reads execution flags as well
+    searched     advice of thumb to try other degrees: a search prices those, and says what they cost
     breaks       options that break it, and `passes` that keep it: fixtures and documentation
     """
 
@@ -106,6 +107,7 @@ class Rule:
     nearest: Callable[[View], Sequence[object]] | None = None
     mask: bool = False
     per_execution: bool = False
+    searched: bool = False
     breaks: Config = field(default_factory=dict)
     passes: Config = field(default_factory=dict)
     example_framework: Literal["megatron-core", "megatron-lm", "megatron-bridge"] | None = None
