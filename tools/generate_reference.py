@@ -221,8 +221,9 @@ def json_page() -> str:
 
 def _json_head() -> str:
     return (
-        "Every command but `serve` and `mcp` takes `--json`. Bytes are bytes, times are seconds, and fields are only ever added "
-        "([versioning](../versioning.md)): read what you need and ignore the rest. `name[]` stands for each "
+        "Every command but `serve` and `mcp` takes `--json`. Bytes are bytes, times are seconds, and fields "
+        "are only ever added ([versioning](../versioning.md)): read what you need and ignore the rest. "
+        "`name[]` stands for each "
         "entry of a list, `*` for each key of a table. A field whose types include `null` may have "
         "no value.\n"
     )

@@ -61,6 +61,21 @@ QUESTIONS: Mapping[str, Sequence[str]] = {
     "advise": ("advise deepseek-v3 --gpus 256 --tp 2 --pp 16 --ep 64", "advise llama3-8b --gpus 16 --tp 2"),
     "models": ("models llama",),
     "gpus": ("gpus",),
+    "explain": tuple(
+        f"explain {rule}"
+        for rule in (
+            "ep-divides-experts",
+            "world-divides-expert-grid",
+            "tp-divides-kv-heads",
+            "gtp-mxfp8",
+            "gtp-priority-streams",
+            "capacity-balancing",
+            "ep-needs-experts",
+        )
+    ),
+    "write": ("write llama3-8b --gpus 16xH100 --tp 2 --to megatron-lm",),
+    "convert": ("convert old.sh --to megatron-bridge",),
+    "convert-gpus": ("convert old.sh --gpus 32xH100",),
     "verify-log": ("verify --log pass.log", "verify --log oom.log"),
     "profile": ("profile --show runs",),
     "calibrate": ("calibrate --show --out learned.json",),
@@ -75,6 +90,10 @@ OPAQUE = ("description", "value", "data")
 """Keys whose value may be anything, or is for Meshwright itself to read."""
 MAPS = (
     "resolved",
+    "files",
+    "changes",
+    "breaks",
+    "passes",
     "refused",
     "factors",
     "options",
