@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from meshwright.errors import QuestionError
+from meshwright.facts import load_json
 from meshwright.job.spec import RECOMPUTE_MODULES, Execution, Job, Precision, Recompute
 from meshwright.planner.batch_time import time_flags
 
@@ -56,12 +57,17 @@ def precision_of(row: Row, settings: Row) -> Precision:
 
 
 def _of_mlperf(row: Row) -> Precision:
-    """What NVIDIA's MLPerf Training code runs in: FP8 since round 2.1, FP4 on Blackwell since round 5.1."""
+    """What NVIDIA's MLPerf Training code of the row's round runs in on its GPU."""
     round_ = re.match(r"v(\d+)\.(\d+)", row.get("release") or "")
-    number = (int(round_[1]), int(round_[2])) if round_ else (0, 0)
-    if number >= (5, 1) and re.match(r"G?B[23]00", said(row, "gpu")):
-        return "nvfp4"
-    return "fp8" if number >= (2, 1) and not said(row, "gpu").startswith("A100") else "bf16"
+    number, gpu = [int(part) for part in round_.groups()] if round_ else [0, 0], said(row, "gpu")
+    found: Precision = next(
+        form["precision"]
+        for form in load_json("meshwright.planner", "mlperf.json")["rounds"]
+        if number >= form["since"]
+        and gpu.startswith(tuple(form.get("on", ("",))))
+        and not gpu.startswith(tuple(form.get("not_on", ())))
+    )
+    return found
 
 
 def job_of(job: Job, row: Row, settings: Row) -> Job:
