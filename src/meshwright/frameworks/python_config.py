@@ -8,12 +8,14 @@ keyword arguments (`GPTModelProvider(...)`, `initialize_model_parallel(...)`, `r
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from meshwright.errors import QuestionError
 from meshwright.frameworks.documents import Flat
 from meshwright.frameworks.dotted import is_option
+from meshwright.frameworks.python_branches import one_of
 from meshwright.frameworks.python_environment import late_environment
 from meshwright.frameworks.python_values import (
     Scope,
@@ -31,6 +33,8 @@ PROVIDERS = ("Provider", "TransformerConfig", "ModelConfig", "Config", "Megatron
 CALLS = ("initialize_model_parallel", "MegatronStrategy")
 FROM_HUB = ("from_hf_pretrained", "from_pretrained", "from_hf_config", "import_ckpt")
 MACHINES = ("num_nodes", "num_gpus_per_node", "nodes", "devices", "gpus_per_node", "ntasks_per_node")
+REFILLS = ("update", "setdefault", "pop", "popitem", "clear")
+"""Methods after which the items of a dict are not those that were written."""
 MAX_DEPTH = 60
 MAX_INSIDE = 8
 """Functions that are read inside each other."""
@@ -49,6 +53,12 @@ class PythonConfig:
     recipe: Value | None = None
     model: Value | None = None
     notes: tuple[Note, ...] = ()
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it sets anything, or changes a recipe by what the file leaves open."""
+        options = (canonical(name.rpartition(".")[2], None)[0] for name in self.open if self.recipe)
+        return bool(self.flat or self.plain or any(is_option(name) for name in options))
 
     def put(self, path: str, value: Value) -> None:
         """An option by its dotted name, or by a plain one that Megatron knows."""
@@ -76,6 +86,7 @@ class Functions:
     nodes: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
     calls: dict[str, list[ast.Call]]
     read: set[str] = field(default_factory=set)
+    copied: list[int] = field(default_factory=lambda: [0])
 
 
 @dataclass
@@ -124,7 +135,7 @@ def read(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
         raise QuestionError(f"{file} is nested too deeply for a config") from None
     notes = late_environment(module)
     found = [config for config in found if config.name not in functions.read]
-    kept = [config for config in (top, *found) if config.flat or config.plain]
+    kept = [config for config in (top, *found) if config.says_something]
     for config in kept:
         config.notes = notes
     if not kept and notes:
@@ -190,30 +201,45 @@ def _statements(body: list[ast.stmt], walk: Walk, depth: int) -> None:
             _call(node.value, "", walk)
         elif isinstance(node, ast.If):
             _if(node, walk, depth)
-        elif isinstance(node, (ast.With, ast.Try, ast.For, ast.While)):
+        elif isinstance(node, ast.With):
             _statements(node.body, walk, depth + 1)
+        elif isinstance(node, (ast.For, ast.While)):
+            _loop(node, walk, depth)
+        elif isinstance(node, ast.Try):
+            _statements(node.body, walk, depth + 1)
+            failed = ast.copy_location(ast.Name("an_exception", ast.Load()), node)
+            _one_of([[], *(handler.body for handler in node.handlers)], failed, walk, depth)
+            _statements([*node.orelse, *node.finalbody], walk, depth + 1)
+        elif isinstance(node, ast.Match):
+            _one_of([[], *(case.body for case in node.cases)], node.subject, walk, depth)
 
 
 def _if(node: ast.If, walk: Walk, depth: int) -> None:
-    """The branch that is taken; where that is not settled, both, and what they set differently is open."""
+    """The branch that is taken; where that is not settled, what both set alike."""
     condition = value_of(node.test, walk.scope)
     if condition is not None:
         _statements(node.body if condition.value else node.orelse, walk, depth + 1)
-        return
-    config, before = walk.config, {**walk.config.flat, **walk.config.plain}
+    else:
+        _one_of([node.body, node.orelse], node.test, walk, depth)
+
+
+def _one_of(bodies: Sequence[list[ast.stmt]], test: ast.expr, walk: Walk, depth: int) -> None:
+    if any(bodies):
+        ways = [partial(_statements, body, walk, depth + 1) for body in bodies]
+        one_of(ways, test, walk.scope, walk.config, walk.functions.copied)
+
+
+def _loop(node: ast.For | ast.While, walk: Walk, depth: int) -> None:
+    """One round; a name that a round changes is open in it and behind it."""
+    stored = {
+        one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    }
+    before = {name: walk.scope.values.pop(name) for name in stored if name in walk.scope.values}
     _statements(node.body, walk, depth + 1)
-    then = {**config.flat, **config.plain}
-    touched = {name for name in then if before.get(name) is not then[name]}
-    _statements(node.orelse, walk, depth + 1)
-    after = {**config.flat, **config.plain}
-    changed = {name for name in after if then.get(name) is not after[name]} if node.orelse else set()
-    for name in touched | changed:
-        one = then.get(name)
-        other = after.get(name) if name in changed else before.get(name)
-        if other is None and not node.orelse:
-            continue  # set on one way only: what holds otherwise is the recipe's
-        if (one.value if one else None) != (other.value if other else None):
-            config.leave_open(name, node.test, walk.scope.file)
+    for name, value in before.items():
+        after = walk.scope.values.get(name)
+        if after is not None and after.value != value.value:
+            del walk.scope.values[name]
 
 
 def _assign(targets: list[ast.expr], node: ast.expr, walk: Walk) -> None:
@@ -236,8 +262,7 @@ def _name(name: str, node: ast.expr, walk: Walk) -> None:
     """A name: a value, a literal dict, another name for a part of the configuration, an object."""
     scope = walk.scope
     scope.aliases.pop(name, None)
-    for key in [key for key in scope.values if key.startswith((f"{name}[", f"{name}."))]:
-        del scope.values[key]
+    scope.forget(name)
     value = value_of(node, scope)
     if value is not None:
         scope.values[name] = value
@@ -245,8 +270,9 @@ def _name(name: str, node: ast.expr, walk: Walk) -> None:
     scope.values.pop(name, None)
     items = literal_items(node, scope)
     if items:
-        scope.values |= {f"{name}[{key!r}]": item for key, item in items.items()}
-        scope.values |= {f"{name}.{key}": item for key, item in items.items()}
+        for key, item in items.items():
+            scope.settle(f"{name}[{key!r}]", item)
+            scope.settle(f"{name}.{key}", item)
     elif isinstance(node, ast.Attribute) and (path := _path(node, scope)) is not None and "." in path:
         scope.aliases[name] = path
     elif isinstance(node, ast.Call):
@@ -254,10 +280,15 @@ def _name(name: str, node: ast.expr, walk: Walk) -> None:
 
 
 def _subscript(target: ast.Subscript, node: ast.expr, walk: Walk) -> None:
-    """`CONFIG["tp"] = 4`."""
+    """`CONFIG["tp"] = 4`; with a key that is open none of its items is known any more."""
     base, key, value = dotted(target.value), value_of(target.slice, walk.scope), value_of(node, walk.scope)
-    if base is not None and key is not None and value is not None:
-        walk.scope.values[f"{base}[{key.value!r}]"] = value
+    if base is None:
+        return
+    if key is None:
+        walk.scope.forget(base)
+        return
+    for name in (f"{base}[{key.value!r}]", f"{base}.{key.value}"):
+        walk.scope.settle(name, value)
 
 
 def _path(node: ast.expr, scope: Scope) -> str | None:
@@ -321,6 +352,8 @@ def _call(node: ast.Call, path: str, walk: Walk) -> None:
         _recipe_call(node, name, last, config, scope.file)
     if last in FROM_HUB:
         _hub(node, walk)
+    if last in REFILLS:
+        scope.forget(name.removesuffix(f".{last}"))
     provides = last in CALLS or any(last.endswith(end) for end in PROVIDERS) or "recipe" in last
     for argument, expression in _keywords(node, scope):
         value = expression if isinstance(expression, Value) else value_of(expression, scope)
@@ -355,7 +388,7 @@ def _keywords(node: ast.Call, scope: Scope) -> list[tuple[str, ast.expr | Value]
         items = literal_items(keyword.value, scope)
         if base is not None:
             start = f"{base}['"
-            items = {key[len(start) : -2]: v for key, v in scope.values.items() if key.startswith(start)}
+            items = {key[len(start) : -2]: v for key, v in scope.parts(start)}
         found += items.items()
     return found
 

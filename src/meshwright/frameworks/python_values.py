@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -65,6 +66,8 @@ CONVERSIONS: Mapping[str, Callable[[Plain], Plain]] = {
 }
 ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 MAX_ITEMS = 10_000
+MAX_PARTS = 2_000
+"""Parts of one name that are remembered."""
 
 
 @dataclass
@@ -83,14 +86,40 @@ class Scope:
     """Options that the configuration has so far, by dotted name without its first part."""
     classes: dict[str, list[tuple[str, ast.expr | None]]] = field(default_factory=dict)
     """Fields of the dataclasses of the file, with their defaults."""
+    index: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Keys of `values` by the name they begin with: `CONFIG` -> `CONFIG['tp']`; of all scopes of a file."""
+
+    def settle(self, key: str, value: Value | None) -> None:
+        """Note the value of a name, or of a part of one (`CONFIG['tp']`, `Sizes.tp`); None: it is open."""
+        head = re.split(r"[.\[]", key, maxsplit=1)[0]
+        keys = self.index.setdefault(head, {}) if head != key else {}
+        if value is None or len(keys) >= MAX_PARTS:
+            self.values.pop(key, None)
+            return
+        keys[key] = None
+        self.values[key] = value
+
+    def forget(self, name: str) -> None:
+        """Drop the parts of a name that stands for something else now."""
+        head = re.split(r"[.\[]", name, maxsplit=1)[0]
+        for key in self.index.get(head, ()):
+            if key.startswith((f"{name}[", f"{name}.")):
+                self.values.pop(key, None)
+
+    def parts(self, start: str) -> list[tuple[str, Value]]:
+        """Parts whose key begins like this: `CONFIG['`, `Sizes.`."""
+        head = re.split(r"[.\[]", start, maxsplit=1)[0]
+        keys = [key for key in self.index.get(head, ()) if key.startswith(start)]
+        return [(key, self.values[key]) for key in keys if key in self.values]
 
     def inner(self, more: Mapping[str, Value | None]) -> Scope:
         """A scope inside this one; None hides a name whose value is not known there."""
-        values = {**self.values, **{name: value for name, value in more.items() if value is not None}}
+        scope = replace(
+            self, values=dict(self.values), aliases=dict(self.aliases), options=dict(self.options)
+        )
         for name, value in more.items():
-            if value is None:
-                values.pop(name, None)
-        return replace(self, values=values, aliases=dict(self.aliases), options=dict(self.options))
+            scope.settle(name, value)
+        return scope
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -309,7 +338,7 @@ def literal_items(node: ast.expr, scope: Scope) -> dict[str, Value]:
                 found[str(name.value)] = value
     elif isinstance(node, ast.Name):
         start = f"{node.id}."
-        found = {key[len(start) :]: value for key, value in scope.values.items() if key.startswith(start)}
+        found = {key[len(start) :]: value for key, value in scope.parts(start)}
     elif isinstance(node, ast.Call) and dotted(node.func) in scope.classes:
         fields = scope.classes[dotted(node.func) or ""]
         given = {name: default for name, default in fields if default is not None}
@@ -340,7 +369,7 @@ def class_values(module: ast.Module, scope: Scope) -> None:
         for name, default in fields:
             value = value_of(default, scope) if default is not None else None
             if value is not None:
-                scope.values[f"{node.name}.{name}"] = value
+                scope.settle(f"{node.name}.{name}", value)
 
 
 def command_line_defaults(module: ast.Module, scope: Scope) -> dict[str, Value]:
