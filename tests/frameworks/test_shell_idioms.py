@@ -92,3 +92,25 @@ def test_awk_prints_fields_and_sums() -> None:
         parsed = awk.parse(program)
         assert parsed is not None
         assert awk.run(parsed, lines, None, {}) == expected
+
+
+BEYOND = (
+    "awk '/a/ {next} {print}'",
+    "awk '{print length}'",
+    """awk 'BEGIN {OFS="-"} {print $1, $2}'""",
+    "awk -v OFS=- '{print $1, $2}'",
+    """awk '{printf "%x", 255}'""",
+    """awk '{print $1 > "file"}'""",
+    "sed -n 's/a/b/'",
+    "cut -d, -f1 --complement",
+    """python3 -c "print(f'{1!r}')\"""",
+    """python3 -c "print(len(5))\"""",
+    """python3 -c "print(list('ab'))\"""",
+)
+
+
+@pytest.mark.parametrize("program", BEYOND)
+def test_what_is_not_understood_is_open_and_not_guessed(program: str, tmp_path: Path) -> None:
+    shell = evaluated(f"x=$(echo a,b,c | {program}); echo2 $x", tmp_path)
+    (launch,) = [launch for launch in shell.launches if launch.words[0].plain == PROGRAM]
+    assert not launch.words[1].is_known

@@ -170,7 +170,8 @@ def _formatted(node: ast.JoinedStr, scope: Scope, here: Source) -> Value | None:
     parts: list[str] = []
     for part in node.values:
         value = value_of(part.value if isinstance(part, ast.FormattedValue) else part, scope)
-        if value is None or (isinstance(part, ast.FormattedValue) and part.format_spec is not None):
+        formatted = isinstance(part, ast.FormattedValue) and (part.format_spec or part.conversion >= 0)
+        if value is None or formatted:
             return None
         parts.append(str(value.value))
     return Value("".join(parts)[:MAX_ITEMS], here)
@@ -307,17 +308,16 @@ def _converted(node: ast.Call, scope: Scope, here: Source) -> Value | None:
         if len(numbers) != len(known) or len(known) < 2:
             return None
         return Value((min if name == "min" else max)(numbers), here)
-    if name in WHOLE and all(_is_small(argument.value) for argument in known):
-        try:
-            return Value(WHOLE[name](*(argument.value for argument in known)), here)
-        except (ValueError, OverflowError, TypeError, ZeroDivisionError):
+    try:
+        if name in WHOLE and all(_is_small(argument.value) for argument in known):
+            done, source = WHOLE[name](*(argument.value for argument in known)), here
+        elif name in CONVERSIONS and len(known) == 1:
+            done, source = CONVERSIONS[name](first.value), first.source
+        else:
             return None
-    if name in CONVERSIONS and len(known) == 1:
-        try:
-            return Value(CONVERSIONS[name](first.value), first.source)
-        except (ValueError, OverflowError, TypeError):
-            return None
-    return None
+    except (ValueError, OverflowError, TypeError, ZeroDivisionError):
+        return None
+    return None if done is None else Value(done, source)
 
 
 def _is_small(value: object) -> bool:

@@ -28,6 +28,12 @@ LEVELS: dict[str, int] = {
     "||": 1, "&&": 2, "~": 3, "==": 4, "!=": 4, "<": 4, ">": 4, "<=": 4, ">=": 4,
     "+": 6, "-": 6, "*": 7, "/": 7, "%": 7, "^": 9, "**": 9,
 }  # fmt: skip
+BEYOND = frozenset(
+    {"next", "nextfile", "getline", "delete", "if", "else", "for", "while", "do", "in", "function", "return"}
+    | {"break", "continue", "OFS", "ORS", "RS", "FNR", "FILENAME", "ENVIRON", "ARGC", "ARGV", "SUBSEP"}
+    | {"CONVFMT", "OFMT", "RSTART", "RLENGTH", "print", "printf", "exit", "length"}
+)
+"""Words of the language that are no variables (`length` without brackets too)."""
 Value = str | float
 
 
@@ -70,18 +76,23 @@ def parse(text: str) -> Program | None:
 
 def run(program: Program, lines: list[str], separator: str | None, variables: dict[str, str]) -> str | None:
     """Output over some lines; None where the program is not understood."""
+    if BEYOND & set(variables):
+        return None
     machine = _Machine(separator, dict(variables))
     try:
         for rule in program.rules:
             if rule.pattern == "BEGIN":
                 machine.body(rule)
-        for number, line in enumerate([] if program.only_begin else lines, 1):
+        for number, line in enumerate([] if program.only_begin or machine.done else lines, 1):
             machine.take_line(line, number)
             for rule in program.rules:
+                if machine.done:
+                    break
                 if rule.pattern not in ("BEGIN", "END") and machine.holds(rule.pattern):
                     machine.body(rule)
             if machine.done:
                 break
+        machine.done = False
         for rule in program.rules:
             if rule.pattern == "END":
                 machine.body(rule)
@@ -149,7 +160,7 @@ class _Machine:
 
     def body(self, rule: Rule) -> None:
         self.start("print" if rule.body is None else rule.body.replace("\n", ";"))
-        while self.tokens:
+        while self.tokens and not self.done:
             if self.tokens[-1] == ";":
                 self.tokens.pop()
                 continue
@@ -163,6 +174,7 @@ class _Machine:
             self.done = True
         elif self.tokens[-1] in ("print", "printf"):
             word = self.tokens.pop()
+            self.refuse_redirection()
             values: list[Value] = []
             while self.tokens and self.tokens[-1] != ";":
                 values.append(self.expression())
@@ -171,6 +183,16 @@ class _Machine:
             self.out.append(self.printed(word, values))
         else:
             self.expression()
+
+    def refuse_redirection(self) -> None:
+        """`print a > b` outside brackets writes to a file."""
+        depth = 0
+        for token in reversed(self.tokens):
+            depth += (token == "(") - (token == ")")
+            if token == ";":
+                return
+            if token == ">" and not depth:
+                raise NotUnderstood
 
     def printed(self, word: str, values: list[Value]) -> str:
         if word == "print":
@@ -182,13 +204,15 @@ class _Machine:
         def put(found: re.Match[str]) -> str:
             if found.group() == "%%":
                 return "%"
+            if found.group() == "%":
+                raise NotUnderstood
             value = next(arguments, "")
             kind = found.group()[-1]
             if kind == "s":
                 return found.group() % _text(value)
             return found.group() % (int(_number(value)) if kind == "d" else _number(value))
 
-        return re.sub(r"%%|%-?0?\d{0,2}(?:\.\d)?[dsfgi]", put, _text(values[0]).replace("%i", "%d"))
+        return re.sub(r"%%|%-?0?\d{0,2}(?:\.\d)?[dsfgi]|%", put, _text(values[0]).replace("%i", "%d"))
 
     # expressions
 
@@ -243,7 +267,7 @@ class _Machine:
             return re.sub(r"\\(.)", lambda f: {"n": "\n", "t": "\t"}.get(f.group(1), f.group(1)), token[1:-1])
         if token[0].isdigit() or token[0] == ".":
             return float(token)
-        if not (token[0].isalpha() or token[0] == "_"):
+        if not (token[0].isalpha() or token[0] == "_") or (token in BEYOND and self.tokens[-1:] != ["("]):
             raise NotUnderstood
         return self.named(token)
 

@@ -171,7 +171,8 @@ def _filtered(shell: Shell, pure: filters.Filter, words: Words) -> Status:
         if found is not None:
             if not (greps and any(re.fullmatch(r"-\w*q\w*", word.plain) for word in words)):
                 shell.output.append(found)
-            return int(greps and found.plain in ("", "0\n"))
+            counts = any(re.fullmatch(r"-\w*c\w*", word.plain) for word in words[1:])
+            return int(greps and found.plain in ("", "0\n" if counts else ""))
     names = {shell.unknowns.shown(word)[:60] for word in words[:1]} | set().union(
         *(shell.unknowns.names(word) for word in words)
     )

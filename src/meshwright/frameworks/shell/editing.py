@@ -23,6 +23,8 @@ Words = list[Text]
 MAX_EDITS = 200
 MAX_LENGTH = 300_000
 MAX_GROWN = 20_000
+UNDERSTOOD = re.compile(r"-[Ers]*e?|-[Ers]*i.*|--(?:in-place|expression=).*|--expression|--regexp-extended")
+"""Options of sed whose result is known here; -n prints nothing by itself, -f reads a script."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,12 @@ class Edit:
 def sed(shell: Shell, words: Words) -> Status:
     """Filter a file or the input; with `-i` the file itself is changed (the copy that is kept in memory)."""
     scripts, files, in_place = _arguments(words[1:])
-    extended = any(re.fullmatch(r"-[ns]*[Er][ins]*|--regexp-extended", word.plain) for word in words[1:])
+    options = [word.plain for word in words[1:] if re.match(r"-[a-zA-Z-]", word.plain)]
+    extended = any(re.fullmatch(r"-[s]*[Er][es]*(?:i.*)?|--regexp-extended", word) for word in options)
     edits = [edit for script in scripts for edit in _edits(script, extended)]
     texts = [read_file(shell, name.plain) for name in files] if files else [shell.stdin]
     unknown = not all(word.is_known for word in words) or None in edits or None in texts
+    unknown = unknown or not all(UNDERSTOOD.fullmatch(word) for word in options)
     tests = [edit.pattern for edit in edits if edit]
     lines = [line.plain for text in texts if text is not None for line in _lines(text)]
     if unknown or len(edits) > MAX_EDITS or not affordable(tests, lines):
@@ -69,7 +73,7 @@ def _arguments(words: Words) -> tuple[list[Text], Words, bool]:
     while at < len(words):
         word = words[at]
         at += 1
-        if word.plain in ("-e", "--expression") and at < len(words):
+        if re.fullmatch(r"-[Ers]*e|--expression", word.plain) and at < len(words):
             scripts.append(words[at])
             at += 1
         elif word.plain.startswith("--expression="):

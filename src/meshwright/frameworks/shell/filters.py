@@ -143,7 +143,8 @@ def _cut(words: Words, stdin: Text | None, read: Reader) -> Text | None:
     joined = " ".join(word.plain for word in words[1:])
     delimiter = re.search(r"(?:-d ?|--delimiter=)(.)", joined)
     chosen = re.search(r"(?:^| )(?:-([fc]) ?|--(f)ields=|--(c)haracters=)([\d,-]{1,40})(?: |$)", joined)
-    text = _input([words[0], *(word for word in words[-1:] if word.plain.endswith(".txt"))], stdin, read)
+    names = _names(words[1:])
+    text = None if names is None else _input([words[0], *names], stdin, read)
     if text is None or chosen is None:
         return None
     by_char = (chosen.group(1) or chosen.group(2) or chosen.group(3)) == "c"
@@ -158,6 +159,23 @@ def _cut(words: Words, stdin: Text | None, read: Reader) -> Text | None:
         picked = [item for n, item in enumerate(row, 1) if _chosen(n, chosen.group(4))]
         out.append(between.join(picked))
     return Text.of("".join(f"{line}\n" for line in out), words[0].mark)
+
+
+def _names(words: Words) -> Words | None:
+    """The files of cut; None where it has an option that is not understood."""
+    names: Words = []
+    valued = False
+    for word in words:
+        plain = word.plain
+        if valued:
+            valued = False
+        elif plain in ("-d", "-f", "-c"):
+            valued = True
+        elif not plain.startswith("-"):
+            names.append(word)
+        elif not re.match(r"-[dfc]|--(?:delimiter|fields|characters)=", plain):
+            return None
+    return names
 
 
 def _chosen(number: int, ranges: str) -> bool:

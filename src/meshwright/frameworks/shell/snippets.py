@@ -127,9 +127,11 @@ def _print(node: ast.Call, scope: Scope, out: list[str]) -> bool:
         return False
     options = {"sep": " ", "end": "\n" if name == "print" else ""}
     for keyword in node.keywords:
+        if keyword.arg == "flush":
+            continue
         value = value_of(keyword.value, scope)
         if keyword.arg not in options or value is None:
-            return keyword.arg == "flush"
+            return False
         options[keyword.arg] = str(value.value)
     parts: list[str] = []
     for argument in node.args:

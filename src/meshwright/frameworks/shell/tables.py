@@ -44,7 +44,8 @@ def _input(names: Words, stdin: Text | None, read: Reader) -> Text | None:
 
 def grep(words: Words, stdin: Text | None, read: Reader) -> Text | None:
     """Lines that match; -v -i -E -F -w -x -o -c -h -q -m N and -e PATTERN."""
-    flags, expressions, rest, most = "", [], [], MAX_LINES
+    flags = {"egrep": "E", "fgrep": "F"}.get(words[0].plain, "")
+    expressions, rest, most = [], [], MAX_LINES
     at = 1
     while at < len(words):
         plain = words[at].plain
