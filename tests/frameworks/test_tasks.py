@@ -57,3 +57,26 @@ def test_in_the_words_of_its_framework(framework: str, task: Task, words: list[s
 def test_a_model_without_a_recipe_of_the_task_is_refused() -> None:
     with pytest.raises(LayoutError, match="no recipe for --task lora of"):
         compose("megatron-bridge", plan("lora", "llama-2-13b"))
+
+
+@pytest.mark.parametrize(
+    ("words", "task"),
+    [
+        ('dir=os.path.join("a", "b"), peft_scheme="none"', "sft"),
+        ("dir=name(), peft_scheme=None", "sft"),
+        ("dir=name()", "lora"),
+        ('peft_scheme="lora"', "lora"),
+        ("peft_scheme=scheme", None),
+        ("**common", None),
+    ],
+)
+def test_nemo_2_trains_what_the_scheme_of_its_call_says(words: str, task: str | None) -> None:
+    lines = (
+        "from nemo.collections import llm",
+        "def configure(scheme, common):",
+        f"    recipe = llm.llama3_8b.finetune_recipe({words})",
+        "    recipe.trainer.strategy.tensor_model_parallel_size = 2  # no pretrain_recipe( here",
+        "    return recipe",
+    )
+    (found,) = read_text("\n".join(lines), "recipe.py")
+    assert found.get("task") == task

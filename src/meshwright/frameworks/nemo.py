@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from meshwright.errors import QuestionError
 from meshwright.facts import load_json
-from meshwright.frameworks import python_config, python_writing
+from meshwright.frameworks import python_config, python_values, python_writing
 from meshwright.frameworks.commands import Command
 from meshwright.frameworks.documents import Flat, yaml_documents
 from meshwright.frameworks.dotted import (
@@ -137,8 +138,6 @@ def _formats(text: str) -> dict[str, Value]:
 
 SCHEME, RANK = "model.peft.peft_scheme", "model.peft.lora_tuning.adapter_dim"
 """What NeMo 1 trains (megatron_gpt_finetuning.py): adapters, or whole weights for `none`."""
-FINETUNE = re.compile(r"\bfinetune_recipe\(([^)]*)\)")
-NO_ADAPTERS = re.compile(r"peft_scheme *= *(?:None\b|['\"]none['\"])")
 ADAPTER_RANK = re.compile(r"\.peft\.dim *= *(\d{1,6})\b")
 
 
@@ -153,12 +152,24 @@ def _task_of_document(flat: Flat) -> dict[str, Value]:
 
 def _task_of_python(text: str) -> dict[str, Value]:
     """The task of the only kind of finetune_recipe that a file calls; adapters are its default."""
-    found = {"sft" if NO_ADAPTERS.search(words) else "lora" for words in FINETUNE.findall(text)}
-    if len(found) != 1 or "pretrain_recipe(" in text:
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    named = {id(call): (python_values.dotted(call.func) or "").split(".")[-1] for call in calls}
+    found = {_tuned(call) for call in calls if named[id(call)] == "finetune_recipe"}
+    if len(found) != 1 or None in found or "pretrain_recipe" in named.values():
         return {}
-    task, source = found.pop(), Source(kind="recipe", name="finetune_recipe")
+    task, source = str(found.pop()), Source(kind="recipe", name="finetune_recipe")
     rank = ADAPTER_RANK.search(text) if task == "lora" else None
     return {"task": Value(task, source)} | ({"lora_rank": Value(int(rank[1]), source)} if rank else {})
+
+
+def _tuned(call: ast.Call) -> str | None:
+    """What a finetune_recipe trains, None where the file leaves it open."""
+    scheme = next((keyword.value for keyword in call.keywords if keyword.arg == "peft_scheme"), None)
+    if scheme is None:
+        return None if any(keyword.arg is None for keyword in call.keywords) else "lora"
+    if not isinstance(scheme, ast.Constant):
+        return None
+    return "sft" if str(scheme.value).lower() == "none" else "lora"
 
 
 ALONE = frozenset({"use_distributed_optimizer"})
