@@ -10,6 +10,7 @@ from meshwright.cluster.spec import Gpu
 from meshwright.errors import QuestionError
 from meshwright.facts import load_json
 from meshwright.job.spec import Precision
+from meshwright.job.stacks import supported_precisions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +40,8 @@ def recipe_for(precision: Precision, gpu: Gpu) -> Recipe:
     """The recipe on this GPU; QuestionError where the GPU has no such tensor cores."""
     rows = load_json("meshwright.cost", "precision.json")["recipes"]
     row = rows[precision]
-    if not _able(row, gpu):
-        able = ", ".join(name for name, other in rows.items() if _able(other, gpu))
+    if not _able(precision, row, gpu):
+        able = ", ".join(name for name, other in rows.items() if _able(name, other, gpu))
         raise QuestionError(f"{gpu.name} has no tensor cores for {precision}; it can do {able}")
     weight = row["weight_by_architecture"].get(gpu.architecture, row["weight"])
     return Recipe(
@@ -53,6 +54,7 @@ def recipe_for(precision: Precision, gpu: Gpu) -> Recipe:
     )
 
 
-def _able(row: Mapping[str, Any], gpu: Gpu) -> bool:
-    """Whether the GPU multiplies in the recipe's number format and scaling."""
-    return bool(gpu.peak.get(row["gemm"])) and gpu.architecture not in row.get("not_on", ())
+def _able(name: str, row: Mapping[str, Any], gpu: Gpu) -> bool:
+    """Whether the GPU multiplies in the recipe's number format, and its architecture (if known) so scaled."""
+    supported = supported_precisions(gpu)
+    return bool(gpu.peak.get(row["gemm"])) and (supported is None or name in supported)

@@ -79,22 +79,12 @@ def execution_row(stack: Stack, gpu: GpuKind, model_is_moe: bool, precision: Pre
     return cast("Mapping[str, Any]", chosen[-1] if chosen else _data()["unknown_architecture"])
 
 
-def supported_precisions(gpu: GpuKind) -> tuple[Precision, ...]:
-    """Number formats that a GPU of this architecture can train in; bf16 alone where it is unknown."""
+def supported_precisions(gpu: GpuKind) -> tuple[Precision, ...] | None:
+    """Number formats that a GPU of this architecture can train in; None where it is unknown."""
     for row in _data()["precisions"]:
         if gpu.architecture in row["architectures"]:
             return tuple(row["supported"])
-    return ("bf16",)
-
-
-def check_precision(precision: Precision, gpu: GpuKind) -> Precision:
-    """`precision`, or a QuestionError when the GPU has no units for it."""
-    supported = supported_precisions(gpu)
-    if precision not in supported:
-        raise QuestionError(
-            f"{gpu.name} ({gpu.architecture}) cannot train in {precision}; it can in {', '.join(supported)}"
-        )
-    return precision
+    return None
 
 
 def _order(release: str) -> tuple[int, ...]:
