@@ -143,8 +143,13 @@ def _reaching(model: Model, tokens: int, options: Options) -> tuple[Model, tuple
     """The model with positions for the sequence, unless somebody said how many it has; and that it was so."""
     if "max_position" in options.model_changes or (longer := reaching(model, tokens)) is model:
         return model, ()
+    return longer, (longer_positions(model, tokens),)
+
+
+def longer_positions(model: Model, tokens: int) -> Assumption:
+    """That a model was given positions for `tokens`, more than it says it has."""
     why = f"the model says {model.max_position:,}; rotary positions reach as far as is asked"
-    return longer, (Assumption(option="--max-position", value=str(tokens), source=why),)
+    return Assumption(option="--max-position", value=str(tokens), source=why)
 
 
 def _with_rollout(

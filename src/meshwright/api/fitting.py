@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from meshwright.api.asking import Asked, Options, ask, axes_of
+from meshwright.api.asking import Asked, Options, ask, axes_of, longer_positions
 from meshwright.api.memory import first_with_detail
 from meshwright.api.planning import plans_of
 from meshwright.cluster.catalog import find_gpu
@@ -104,7 +104,6 @@ def _unlike(asked: Asked, model: Model, what: Most) -> tuple[Assumption, ...]:
     """What was filled in, without what the search changed; and longer positions where it needed them."""
     changed = {"sequence": "--seq-length", "micro-batch": "--mbs"}[what]
     kept = tuple(a for a in asked.assumptions if a.option != changed)
-    if model.max_position == asked.question.model.max_position:
+    if not model.max_position or model.max_position == asked.question.model.max_position:
         return kept
-    why = f"the model says {asked.question.model.max_position:,}; rotary positions reach as far as is asked"
-    return (*kept, Assumption(option="--max-position", value=str(model.max_position), source=why))
+    return (*kept, longer_positions(asked.question.model, model.max_position))

@@ -59,10 +59,14 @@ class MemoryTable:
         """False where even the low end of the band exceeds the card. [N]"""
         return np.asarray(self.peak * (1 - self.band) <= self.usable)
 
+    @property
+    def surely_fits(self) -> Bools:
+        """True where the high end of the band is inside the card. [N]"""
+        return np.asarray(self.peak * (1 + self.band) <= self.usable)
+
     def verdicts(self) -> NDArray[np.str_]:
         """fits | tight | does-not-fit. [N]"""
-        sure = self.peak * (1 + self.band) <= self.usable
-        return np.where(sure, "fits", np.where(self.may_fit, "tight", "does-not-fit"))
+        return np.where(self.surely_fits, "fits", np.where(self.may_fit, "tight", "does-not-fit"))
 
 
 def memory(question: Question, table: LayoutTable, view: StageView) -> MemoryTable:

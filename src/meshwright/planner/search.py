@@ -273,7 +273,7 @@ class Bounds:
         saving = Saving.of(piece.table.executions[0])
         room = space_table()["tie"]["tight"] * usable
         roomy = self.roomy.setdefault(saving, np.zeros(len(self.times), dtype=bool))
-        roomy[piece.rows] = (used.peak * (1 + used.band) <= usable) & (used.peak <= room)
+        roomy[piece.rows] = used.surely_fits & (used.peak <= room)
 
 
 def _score(piece: Piece, bounds: Bounds, tally: _Tally, size: int) -> None:
