@@ -106,13 +106,10 @@ def offloaded_bytes(parts: Accounts, rollout: Rollout) -> Floats:
     )
 
 
-ROOM = 0.7
-"""Share of its memory that an engine gives to weights at most; the rest is the key-value cache."""
-
-
 def engine_gpus(model: Model, cluster: Cluster, memory_share: float) -> int:
     """The fewest GPUs (a power of two) that hold a copy of the weights and leave room for the cache."""
-    weights, room = 2.0 * count_parameters(model).everything, ROOM * memory_share * cluster.gpu.usable_memory
+    share = load_json("meshwright.cost", "memory.json")["engine_weights_share"]["value"]
+    weights, room = 2.0 * count_parameters(model).everything, share * memory_share * cluster.gpu.usable_memory
     gpus = 1
     while weights / gpus > room and gpus < cluster.world:
         gpus *= 2
