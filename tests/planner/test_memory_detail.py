@@ -104,7 +104,7 @@ def test_the_fullest_expert_rank_has_more_tokens_but_never_more_than_all():
     """Twice the share: more activations; with ep 2 nothing beyond twice; with ep 1 nothing at all."""
 
     def activations(ep, imbalance):
-        options = mw.Options(pp=4, ep=ep, seq_length=4096, global_batch=64, mbs=1,
+        options = mw.Options(pp=4, ep=ep, seq_length=4096, global_batch=64, mbs=1, recompute=Recompute(),
                              execution={"expert_imbalance": imbalance})  # fmt: skip
         answer = mw.estimate("qwen3-30b-a3b", "8xH100", options)
         return answer.memory.per_stage[0].activations_bytes

@@ -43,14 +43,17 @@ def rank(
 
     Layouts expected over the card come after all that are expected inside it. A tied layout is marked
     down by its distance in time (1 at the edge of the tie), by moving parts, by distance from published
-    practice and by a nearly full card; the weights are in data/space.json.
+    practice and by a nearly full card; the weights are in data/space.json. The tie reaches as far as the
+    fastest layout with room on the card, where that is little slower (`room`) than one that may overflow it.
 
     usual_cp  the most context parallelism that is usual for this sequence length; more is a part of its own
     """
     form = space_table()["tie"]
     over = peak > usable
     best = step[~over].min() if not over.all() else step.min()
-    tied = (step <= best * (1 + form["value"])) & (over == over.all())
+    roomy = step[peak <= usable * form["tight"]].min(initial=np.inf)  # the fastest that surely fits
+    edge = roomy if roomy <= best * (1 + form["room"]) else 0.0
+    tied = (step <= max(best * (1 + form["value"]), edge)) & (over == over.all())
     rows = np.flatnonzero(tied)
     near = table.rows(rows)
     parts = _moving_parts(near)
