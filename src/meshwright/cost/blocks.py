@@ -10,7 +10,7 @@ from meshwright.cost.keys import Keys
 from meshwright.cost.launch import launch_seconds, waiting
 from meshwright.cost.machine import Machine, Operation
 from meshwright.cost.offload import exposed_seconds, host_bandwidth, hosted_bytes
-from meshwright.cost.operations import joining_operations, operations
+from meshwright.cost.operations import operations
 from meshwright.layout.stages import BlockKind, describe_kinds
 from meshwright.layout.table import Bools, Floats
 
@@ -68,12 +68,12 @@ def _parts(x: Machine, kind: BlockKind, known: Known) -> tuple[Operation, ...]:
     """The operations of a block, each worked out once: an MTP module holds a layer and a head."""
     key = kind.role, kind.layer
     if key not in known:
+        own = tuple(operations(x, kind))
         if kind.role == "mtp":
             layer = _parts(x, replace(kind, role="layer"), known)
             head = _parts(x, replace(kind, role="head", layer=None), known)
-            known[key] = (*layer, *joining_operations(x, kind), *head)
-        else:
-            known[key] = tuple(operations(x, kind))
+            own = (*layer, *own, *head)
+        known[key] = own
     return known[key]
 
 

@@ -21,12 +21,12 @@ from meshwright.model.weights import Weight, padded_vocab
 
 
 def operations(x: Machine, kind: BlockKind) -> Iterator[Operation]:
-    """Every operation of one block of a kind."""
+    """Every operation of one block of a kind; of an MTP module those beside its layer and its head."""
     match kind.role:
         case "layer":
             yield from layer_operations(x, x.model.kinds[kind.layer or 0])
         case "mtp":
-            yield from _mtp_operations(x, kind)
+            yield from _joining_operations(x, kind)
         case "head":
             yield from head_operations(x)
         case "vision":
@@ -211,14 +211,7 @@ def head_operations(x: Machine) -> Iterator[Operation]:
     yield tensor_parallel(x, np.zeros((2, len(x.keys))), ())
 
 
-def _mtp_operations(x: Machine, kind: BlockKind) -> Iterator[Operation]:
-    """A whole MTP module: its layer, joining projection, its own pass through the head."""
-    yield from layer_operations(x, x.model.kinds[kind.layer or 0])
-    yield from joining_operations(x, kind)
-    yield from head_operations(x)
-
-
-def joining_operations(x: Machine, kind: BlockKind) -> Iterator[Operation]:
+def _joining_operations(x: Machine, kind: BlockKind) -> Iterator[Operation]:
     """The projection that joins an MTP module's two inputs."""
     join = next(w for w in block_weights(x.model, kind) if w.name == "mtp.eh_proj")
     products = linear_operations(x, join, x.model.kinds[kind.layer or 0])
