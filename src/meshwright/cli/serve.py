@@ -37,14 +37,15 @@ def serve(
     try:
         import uvicorn
 
-        from meshwright.web.app import LOOPBACK, create_app
+        from meshwright.web.app import create_app
     except ImportError as missing:
         raise QuestionError(f"serve needs {missing.name}: pip install 'meshwright[web]'") from None
+    from meshwright.service.loopback import ADDRESSES, NAMES
     from meshwright.service.pool import Limits
 
     limits = Limits(seconds=seconds) if workers is None else Limits(seconds=seconds, searchers=workers)
-    loopback = host in ("127.0.0.1", "localhost", "::1")
-    hosts = (*LOOPBACK, *(allow or ())) if loopback or allow else ("*",)
+    loopback = host in ADDRESSES
+    hosts = (*NAMES, *(allow or ())) if loopback or allow else ("*",)
     page = create_app(limits, hosts, verifies=verify)
     config = uvicorn.Config(
         page, host=host, port=port, log_level="warning", access_log=False,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from meshwright.errors import LayoutError, QuestionError
 from meshwright.mcp import short
+from meshwright.report.terminal import plan_words
+from meshwright.service.asked import advice_of, file_name, files_of, ranks_of
 from meshwright.service.given import cluster_of, gpus_of, model_of, options_of, overrides_of
 from meshwright.service.pool import Work
 
 Given = Mapping[str, Any]
 Answer = Mapping[str, Any]
 FLAGS = ("fsdp", "dispatcher")
-GRIDS = ("tp", "pp", "vpp", "cp", "ep", "etp")
 MOST_FOUND = 25
 
 
@@ -57,10 +57,8 @@ def write(given: Given) -> Answer:
         if best is None:
             raise LayoutError("no layout is legal for this model, these GPUs and this batch")
         answer = best
-    if not answer.valid:
-        raise LayoutError(f"this layout cannot start: {answer.findings[0].message}")
-    files = mw.write(answer, given["to"])
-    return {"to": given["to"], "layout": short.words(answer), "files": files}
+    files = files_of(answer, given["to"])
+    return {"to": given["to"], "layout": plan_words(answer), "files": files}
 
 
 def check(given: Given) -> Answer:
@@ -68,7 +66,7 @@ def check(given: Given) -> Answer:
     import meshwright as mw
 
     found = mw.check(
-        text=given["text"], name=Path(given["name"]).name or "script.sh", gpus=gpus_of(given),
+        text=given["text"], name=file_name(given), gpus=gpus_of(given),
         framework=given.get("framework"), environment=given.get("environment"),
     )  # fmt: skip
     return short.report(found.as_dict())
@@ -76,27 +74,12 @@ def check(given: Given) -> Answer:
 
 def ranks(given: Given) -> Answer:
     """The groups of a layout."""
-    import meshwright as mw
-
-    degrees = {name: given[name] for name in GRIDS if name in given}
-    grid = mw.ranks(
-        given["world_size"], degrees, order=given.get("order"), gpus_per_node=given.get("gpus_per_node"),
-        nvlink_domain=given.get("nvlink_domain"),
-    )  # fmt: skip
-    return short.grid(grid, rank=given.get("rank"), group=given.get("group"))
+    return short.grid(ranks_of(given), rank=given.get("rank"), group=given.get("group"))
 
 
 def advise(given: Given) -> Answer:
     """The guide's answer, and what holds."""
-    import meshwright as mw
-
-    model = model_of(given) if "model" in given or "config" in given else None
-    answer = mw.advise(
-        model, gpus=gpus_of(given), degrees={name: given[name] for name in GRIDS if name in given},
-        params_b=given.get("params_b"), active_b=given.get("active_b"), seq_length=given.get("seq_length"),
-        sp=given.get("sp"), network=given.get("network"), topics=given.get("topics"),
-    )  # fmt: skip
-    return short.advice(answer, whole=bool(given.get("topics")))
+    return short.advice(advice_of(given), whole=bool(given.get("topics")))
 
 
 def explain(given: Given) -> Answer:

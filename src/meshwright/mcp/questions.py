@@ -9,9 +9,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from meshwright.errors import QuestionError, did_you_mean
 from meshwright.job.spec import Dispatcher, Framework, Granularity, Optimizer, Precision, Task
+from meshwright.service.given import LARGEST_TEXT
 
-LARGEST_TEXT = 1_000_000
-"""Characters of a config.json or of a script."""
 MOST_RANKS = 65_536
 
 LONG = {

@@ -13,9 +13,9 @@ from starlette.applications import Starlette
 
 from meshwright.errors import QuestionError
 from meshwright.mcp.server import LIMITS, create_server
+from meshwright.service import loopback
 from meshwright.service.pool import Limits
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LARGEST_BODY = 2 << 20
 
 
@@ -36,7 +36,7 @@ def http_app(hosts: Sequence[str] = (), limits: Limits = LIMITS) -> Starlette:
 
     A page elsewhere whose name was rebound to this machine names itself in Host, and is refused.
     """
-    names = ["127.0.0.1", "localhost", "[::1]", *hosts]
+    names = [*loopback.NAMES, *hosts]
     ours = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[one for name in names for one in (name, f"{name}:*")],
@@ -52,7 +52,7 @@ def serve_http(
     host: str, port: int, hosts: Sequence[str], say: Callable[[str], None], limits: Limits = LIMITS
 ) -> None:
     """Listen until the process ends; QuestionError where that would be beyond this machine unasked."""
-    if host not in LOOPBACK and not hosts:
+    if host not in loopback.ADDRESSES and not hosts:
         raise QuestionError(
             f"{host} is reached from other machines, and nobody is asked who they are: listen on 127.0.0.1, "
             "or name what it may be reached by with --allow-host"

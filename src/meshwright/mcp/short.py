@@ -11,6 +11,7 @@ from meshwright.layout.ranks import RankGrid
 from meshwright.planner.answer import Estimate, Plans
 from meshwright.planner.guide import Advice
 from meshwright.planner.guide.spec import degree_words
+from meshwright.report.terminal import plan_words
 
 LONGEST = 220
 """Characters of one sentence; a longer one is cut."""
@@ -81,17 +82,10 @@ def _question(answer: Estimate) -> Row:
     }
 
 
-def words(answer: Estimate) -> str:
-    """The degrees in the field's words: TP4 PP2 DP8 MBS1."""
-    from meshwright.report.terminal import layout_words
-
-    return layout_words(answer.layout) + (" FSDP" if answer.execution.fsdp else "")
-
-
 def _row(answer: Estimate) -> Row:
     """One layout with its peak and its time."""
     layout = answer.layout
-    row: Row = {"layout": words(answer)}
+    row: Row = {"layout": plan_words(answer)}
     names = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "edp", "mbs", "num_microbatches", "sp")
     row |= {name: getattr(layout, name) for name in names}
     row["recompute"] = _cut(str(answer.execution.recompute), 60)

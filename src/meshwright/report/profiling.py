@@ -9,11 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from meshwright.report.text import gib
 from meshwright.verify.profile.learned import Learned
 from meshwright.verify.profile.ranking import Profile, Row
-from meshwright.verify.profile.runs import KINDS
-
-GIB = 1024.0**3
 
 
 def profile_screen(answer: Profile) -> RenderableType:
@@ -52,15 +50,10 @@ def _cells(row: Row) -> tuple[Text | str, ...]:
         "" if row.predicted is None else f"{row.predicted:.3f}",
         off,
         "" if row.predicted_place is None else str(row.predicted_place),
-        "" if outcome is None or outcome.allocated is None else f"{outcome.allocated / GIB:.1f}",
-        "" if row.predicted_bytes is None else f"{row.predicted_bytes / GIB:.1f}",
+        "" if outcome is None or outcome.allocated is None else gib(outcome.allocated),
+        "" if row.predicted_bytes is None else gib(row.predicted_bytes),
         Text(kind, style="green" if measured else "yellow" if outcome is None else "bold red"),
     )
-
-
-def kinds_text() -> str:
-    """The kinds of outcome, one a line."""
-    return "\n".join(f"{kind}: {text}" for kind, text in KINDS.items())
 
 
 def learned_screen(found: Sequence[Learned], path: str) -> RenderableType:

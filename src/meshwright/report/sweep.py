@@ -11,7 +11,7 @@ from meshwright.planner.economics import Economics
 from meshwright.planner.place import Place
 from meshwright.planner.sweep import Point, Sweep
 from meshwright.report.fitted import Foldable
-from meshwright.report.terminal import layout_words
+from meshwright.report.terminal import plan_words
 from meshwright.report.text import gib, seconds
 
 
@@ -125,7 +125,7 @@ def place_screen(answer: Place) -> RenderableType:
 
 def _whole(one: Estimate) -> str:
     """A layout with its recompute, memory and step time on one line."""
-    words = layout_words(one.layout) + (" FSDP" if one.execution.fsdp else "")
+    words = plan_words(one)
     if one.execution.recompute.granularity != "none":
         words += f", recompute {one.execution.recompute}"
     if one.memory is None or one.time is None:

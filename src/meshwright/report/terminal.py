@@ -127,7 +127,7 @@ def _short_ranking(answer: Plans) -> Table:
         tight = "~" if plan.memory.verdict == "tight" else ""
         table.add_row(
             f"{number}{'=' if plan.tied else ''}",
-            layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else ""),
+            plan_words(plan),
             Text(gib(plan.memory.peak_bytes) + tight, style=VERDICTS[plan.memory.verdict]),
             seconds(plan.time.step_seconds),
         )
@@ -147,7 +147,7 @@ def _ranking(answer: Plans) -> Table:
             continue
         table.add_row(
             f"{number}{'=' if plan.tied else ''}",
-            layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else ""),
+            plan_words(plan),
             _recompute_words(plan.execution.recompute),
             Text(
                 gib(memory.peak_bytes) + ("~" if memory.verdict == "tight" else ""),
@@ -179,6 +179,11 @@ def _searched(answer: Plans) -> Text:
     elif any(plan.memory is not None and plan.memory.verdict == "tight" for plan in answer.plans):
         words += " ~: tight, the band of its memory reaches beyond the card."
     return Text(words, style="dim")
+
+
+def plan_words(plan: Estimate) -> str:
+    """The degrees of an answer, and whether it is FSDP: TP4 PP2 DP8 MBS1 FSDP."""
+    return layout_words(plan.layout) + (" FSDP" if plan.execution.fsdp else "")
 
 
 def layout_words(layout: Degrees) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from meshwright.errors import QuestionError
 
 Given = Mapping[str, Any]
+LARGEST_TEXT = 1_000_000
+"""Characters of a config.json or of a script."""
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "mbs")
 PLAIN = (

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from meshwright.errors import LayoutError
-from meshwright.service.given import cluster_of, gpus_of, model_of, options_of, overrides_of
+from meshwright.service.asked import advice_of, file_name, files_of, ranks_of
+from meshwright.service.given import cluster_of, model_of, options_of, overrides_of
 from meshwright.service.pool import Work
 from meshwright.web.command import verify_command
 
@@ -119,12 +118,7 @@ def report(given: Given) -> Answer:
 
 def write(given: Given) -> Answer:
     """One layout in the language of a framework."""
-    import meshwright as mw
-
-    answer = _once("estimate", given)
-    if not answer.valid:
-        raise LayoutError(f"this layout cannot start: {answer.findings[0].message}")
-    return {"target": given["target"], "files": mw.write(answer, given["target"])}
+    return {"target": given["target"], "files": files_of(_once("estimate", given), given["target"])}
 
 
 def trace(given: Given) -> Answer:
@@ -139,7 +133,7 @@ def check(given: Given) -> Answer:
     import meshwright as mw
 
     found: Answer = mw.check(
-        text=given["text"], name=Path(given["name"]).name or "script.sh", gpus=given.get("gpus"),
+        text=given["text"], name=file_name(given), gpus=given.get("gpus"),
         gpu=given.get("gpu"), framework=given.get("framework"),
     ).as_dict()  # fmt: skip
     return found
@@ -147,14 +141,7 @@ def check(given: Given) -> Answer:
 
 def ranks(given: Given) -> Answer:
     """Every rank and group."""
-    import meshwright as mw
-
-    degrees = {name: given[name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp")}
-    grid = mw.ranks(
-        given["world_size"], degrees, order=given.get("order"), gpus_per_node=given.get("gpus_per_node"),
-        nvlink_domain=given.get("nvlink_domain"),
-    )  # fmt: skip
-    row: Answer = grid.as_json()
+    row: Answer = ranks_of(given).as_json()
     return row
 
 
@@ -163,7 +150,7 @@ def compare(given: Given) -> Answer:
     from meshwright.api.comparing import compare_texts
 
     left, right = (
-        (given[side], Path(given[f"{side}_name"]).name or f"{side}.sh") for side in ("left", "right")
+        (given[side], file_name(given, f"{side}_name", f"{side}.sh")) for side in ("left", "right")
     )
     found: Answer = compare_texts(left, right).as_dict()
     return found
@@ -171,15 +158,7 @@ def compare(given: Given) -> Answer:
 
 def advise(given: Given) -> Answer:
     """The parallelism guide's answer, and what holds."""
-    import meshwright as mw
-
-    model = model_of(given) if "model" in given or "config" in given else None
-    degrees = {name: given[name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp") if name in given}
-    found: Answer = mw.advise(
-        model, gpus=gpus_of(given), degrees=degrees, params_b=given.get("params_b"),
-        active_b=given.get("active_b"), seq_length=given.get("seq_length"), sp=given.get("sp"),
-        network=given.get("network"), topics=given.get("topics"),
-    ).as_dict()  # fmt: skip
+    found: Answer = advice_of(given).as_dict()
     return found
 
 

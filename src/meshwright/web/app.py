@@ -20,6 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from meshwright._version import __version__
 from meshwright.api.reporting import SCALES
 from meshwright.errors import MeshwrightError
+from meshwright.service.loopback import NAMES
 from meshwright.service.pool import Limits, Pool
 from meshwright.web import questions as ask
 from meshwright.web import schema
@@ -27,9 +28,6 @@ from meshwright.web.answers import WORK
 from meshwright.web.assets import assets
 from meshwright.web.guard import BodyLimit, SafeHeaders
 from meshwright.web.jobs import Jobs
-
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Names under which a server on loopback is reached: others are a page elsewhere that was rebound to it."""
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": schema.ErrorAnswer, "description": "the request is no JSON"},
@@ -45,7 +43,7 @@ Pattern = Annotated[str, Query(max_length=120, description="show only names that
 
 
 def create_app(
-    limits: Limits | None = None, hosts: Sequence[str] = LOOPBACK, *, verifies: bool = False
+    limits: Limits | None = None, hosts: Sequence[str] = NAMES, *, verifies: bool = False
 ) -> FastAPI:
     """The application.
 

@@ -16,9 +16,9 @@ from meshwright.job.spec import (
     Recompute,
     Task,
 )
+from meshwright.service.given import LARGEST_TEXT
 
 MOST_TOP = 60
-LARGEST_TEXT = 1_000_000
 """Characters of an uploaded config.json or a pasted script."""
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
