@@ -61,3 +61,19 @@ def test_a_run_that_states_no_layout_takes_a_plans_and_says_so(tmp_path):
     assert row["valid"] == "True"
     assert row["assumed"].startswith("layout ")
     assert float(row["step_seconds"]) == pytest.approx(3.7, rel=0.3)
+
+
+def test_interleaving_that_a_row_of_nemo_leaves_open_is_the_fastest_and_is_said(tmp_path):
+    """Nemotron-4 340B on 2,048 H100, TP8 PP8 (dgxc-benchmarking v25.04): 4.43 s a step, VPP not stated."""
+    runs, out = tmp_path / "runs.csv", tmp_path / "out.csv"
+    runs.write_text(
+        "id,model,gpu,gpus,precision,gbs,mbs,seq_len,tp,pp,cp,framework,task\n"
+        "nemotron,Nemotron4 340b,H100,2048,BF16,512,1,4096,8,8,1,nemo,pretrain\n"
+        "plain,Nemotron4 340b,H100,2048,BF16,512,1,4096,8,8,1,megatron-lm,pretrain\n"
+    )
+    assert write_batch(runs, out) == 2
+    with out.open() as file:
+        open_, plain = csv.DictReader(file)
+    assert open_["assumed"] == "layout vpp=12: not stated by the row"
+    assert float(open_["step_seconds"]) == pytest.approx(4.43, rel=0.15)
+    assert plain["assumed"] == ""

@@ -12,7 +12,6 @@ from meshwright.cost.memory import memory
 from meshwright.cost.stages import all_stages
 from meshwright.cost.steptime import step_time
 from meshwright.errors import MeshwrightError, QuestionError
-from meshwright.layout.layout import DEGREES
 from meshwright.planner.batch import Run, Unreadable, read_batch
 
 COLUMNS = (
@@ -28,7 +27,8 @@ def estimate_batch(
 
     settings  a table of execution settings, joined by `id`
     A run whose layout breaks a rule is not valid and says why; it is priced all the same where it can be.
-    A run that states no layout takes the one that a plan would put first, and says so under `assumed`.
+    A run that states no layout, or no interleaving where its framework interleaves, takes what a plan would
+    choose, and says so under `assumed`.
     """
     for number, run in enumerate(read_batch(runs, settings, choose=True), 1):
         if isinstance(run, Unreadable):
@@ -66,12 +66,12 @@ def _row(run: Run) -> dict[str, object]:
         "tokens_per_second_per_gpu": run.question.job.tokens_per_step / step / run.question.cluster.world,
         "peak_allocated_gib": float(used.allocated[0, :stages].max()) / GIB,
         "last_stage_allocated_gib": float(used.allocated[0, stages - 1]) / GIB,
-        "assumed": f"layout {_short(run)}: the row states none" if run.chosen else "",
+        "assumed": f"layout {_short(run)}: not stated by the row" if run.chosen else "",
     }
 
 
 def _short(run: Run) -> str:
-    degrees = {name: getattr(run.layout, name) for name in DEGREES}
+    degrees = {name: getattr(run.layout, name) for name in run.chosen}
     return " ".join(f"{name}={value}" for name, value in degrees.items() if value > 1 or name == "mbs")
 
 

@@ -29,7 +29,7 @@ from meshwright.errors import MeshwrightError, QuestionError
 from meshwright.job.defaults import default_job
 from meshwright.job.spec import Execution, Recompute, Stack
 from meshwright.job.stacks import default_execution
-from meshwright.layout.layout import Layout
+from meshwright.layout.layout import DEGREES, Layout
 from meshwright.layout.pipeline import PipelineLayout, default_pipeline
 from meshwright.layout.table import LayoutTable
 from meshwright.model.catalog import find
@@ -37,7 +37,7 @@ from meshwright.model.change import reaching
 from meshwright.model.spec import Model
 from meshwright.planner.again import one_row
 from meshwright.planner.arguments import Setup, setup_from_arguments
-from meshwright.planner.batch_choice import chosen_layout
+from meshwright.planner.batch_choice import chosen_layout, chosen_vpp
 from meshwright.planner.batch_flags import (
     Row,
     execution_of,
@@ -63,8 +63,8 @@ class Run:
     layout: Layout
     execution: Execution
     pipeline: PipelineLayout | None
-    chosen: bool = False
-    """Whether the layout is the search's choice because the row states none."""
+    chosen: tuple[str, ...] = ()
+    """Degrees that the row does not state and that a plan would choose so."""
 
     def table(self) -> LayoutTable:
         return one_row(self.question, self.layout, self.execution, self.pipeline)
@@ -149,10 +149,15 @@ def read_run(
     job = replace(job_of(job, row, settings or {}), packing=packing_of(row, model.is_moe))
     model = reaching(model, job.seq_length)  # it ran, so its positions reached
     question = Question(model=model, cluster=cluster, job=job, stack=stack)
+    chosen: tuple[str, ...] = ()
     if not stated:
         layout, execution, pipeline = chosen_layout(question, execution, whole(row, "mbs"))
+        chosen = DEGREES
+    elif choose and pipeline is None and leaves_interleaving_open(row, layout):
+        layout = replace(layout, vpp=chosen_vpp(question, layout, execution))
+        chosen = ("vpp",) if layout.vpp > 1 else ()
     run = Run(
-        id=name, question=question, layout=layout, execution=execution, pipeline=pipeline, chosen=not stated
+        id=name, question=question, layout=layout, execution=execution, pipeline=pipeline, chosen=chosen
     )
     return run if not stated or says_recompute(row, settings or {}) else lightest_that_fits(run)
 
@@ -163,6 +168,14 @@ STATE_A_LAYOUT = ("tp", "pp", "cp", "ep", "fsdp", "sharding")
 def states_layout(row: Row) -> bool:
     """Whether a row says how its GPUs divide the training; one GPU leaves nothing to say."""
     return any(said(row, name) for name in STATE_A_LAYOUT) or (whole(row, "gpus") or 1) == 1
+
+
+def leaves_interleaving_open(row: Row, layout: Layout) -> bool:
+    """Whether a row of NeMo, whose configs interleave, says nothing of its interleaving.
+
+    Megatron-LM and Megatron Bridge do not interleave where nothing is said.
+    """
+    return "nemo" in row.get("framework", "") and not said(row, "vp") and layout.pp > 1 and layout.vpp == 1
 
 
 def _batch(row: Row, layout: Layout, cluster: Cluster) -> int:
