@@ -9,8 +9,8 @@ from pathlib import Path
 from meshwright.api.planning import findings_of
 from meshwright.cluster.spec import GIB
 from meshwright.cost.memory import memory
+from meshwright.cost.simulation import simulated_step
 from meshwright.cost.stages import all_stages
-from meshwright.cost.steptime import step_time
 from meshwright.errors import MeshwrightError, QuestionError
 from meshwright.planner.batch import Run, Unreadable, read_batch
 
@@ -49,7 +49,7 @@ def _row(run: Run) -> dict[str, object]:
         broken = [finding.message for finding in found if finding.severity == "error"]
         view = all_stages(table.splits)
         used = memory(run.question, table, view)
-        timed = step_time(run.question, table, view)
+        timed = simulated_step(run.question, table)
     except MeshwrightError as error:
         return {"id": run.id, "valid": False, "why_not": str(error)}
     step = float(timed.step[0])
