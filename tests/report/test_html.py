@@ -45,6 +45,14 @@ def test_it_holds_every_picture_and_the_ranking() -> None:
     assert {*PICTURES, "ranking", "plans", "assumed"} <= named
 
 
+def test_fsdp_is_part_of_the_name_of_a_layout() -> None:
+    found = mw.plan("llama-3-8b", "8xH100", mw.Options(execution={"fsdp": True}), top=2)
+    assert len(found.plans) == 2
+    shown = re.findall(r"<td>([^<]*MBS[^<]*)</td>", report(found))
+    assert len(shown) >= 2
+    assert all(words.endswith("FSDP") for words in shown)
+
+
 def test_nothing_in_it_is_fetched() -> None:
     for tag, attributes in tags(page()):
         assert tag not in ("link", "iframe", "img", "object", "base")

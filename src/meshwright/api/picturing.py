@@ -30,7 +30,7 @@ from meshwright.report.svg.scatter import Point, scatter_picture
 from meshwright.report.svg.timeline import timeline_picture
 from meshwright.report.svg.volume import volume_picture
 from meshwright.report.svg.waterfall import waterfall_picture
-from meshwright.report.terminal import layout_words
+from meshwright.report.terminal import plan_words
 from meshwright.report.trace import chrome_trace
 
 GROUPS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
@@ -167,7 +167,7 @@ def ranking(answer: Plans, *, chosen: int = 0, width: float = WIDTH) -> Picture:
     """
     points = [
         Point(
-            words=layout_words(plan.layout), step_seconds=plan.time.step_seconds,
+            words=plan_words(plan), step_seconds=plan.time.step_seconds,
             peak_bytes=plan.memory.peak_bytes, rank=place, tied=plan.tied, chosen=place == chosen,
         )
         for place, plan in enumerate(answer.plans, 1)
@@ -203,7 +203,7 @@ def scaling(answers: Sequence[Estimate], *, width: float = WIDTH) -> Picture:
     sizes = [
         Size(
             gpus=one.question.cluster.world, step_seconds=one.time.step_seconds,
-            words=layout_words(one.layout),
+            words=plan_words(one),
             tokens_per_second=one.time.tokens_per_second_per_gpu * one.question.cluster.world,
         )
         for one in answers

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from meshwright.planner.answer import Estimate, Plans
-from meshwright.report.terminal import layout_words, plans_screen
+from meshwright.report.terminal import plan_words, plans_screen
 from meshwright.report.text import gib
 
 
@@ -27,7 +27,7 @@ def fit_screen(answer: Plans) -> RenderableType:
     if answer.tight is not None and answer.tight.memory is not None:
         used = answer.tight.memory
         words = (
-            f"Tight already on {tight}: {layout_words(answer.tight.layout)}, recompute "
+            f"Tight already on {tight}: {plan_words(answer.tight)}, recompute "
             f"{answer.tight.execution.recompute}, {gib(used.peak_bytes)} GiB "
             f"({gib(used.low_bytes)}-{gib(used.high_bytes)}) of {gib(used.usable_bytes)} usable\n"
         )

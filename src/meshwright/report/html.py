@@ -17,7 +17,7 @@ from meshwright.cluster.describe import describe
 from meshwright.model.parameters import count_parameters
 from meshwright.planner.answer import Estimate, Plans
 from meshwright.report.svg.draw import Picture, stylesheet
-from meshwright.report.terminal import layout_words
+from meshwright.report.terminal import plan_words
 from meshwright.report.text import count, gib, seconds, whole
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -138,7 +138,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _plans_table(plans: Sequence[Estimate]) -> str:
     rows = [
         (
-            f"{place}{'=' if plan.tied else ''}", layout_words(plan.layout), str(plan.execution.recompute),
+            f"{place}{'=' if plan.tied else ''}", plan_words(plan), str(plan.execution.recompute),
             f"{gib(plan.memory.peak_bytes)} ({plan.memory.verdict})", seconds(plan.time.step_seconds),
             f"{plan.time.model_tflops_per_gpu:.0f}", f"{plan.time.tokens_per_second_per_gpu:,.0f}",
         )
@@ -151,7 +151,7 @@ def _plans_table(plans: Sequence[Estimate]) -> str:
 def _facts(best: Estimate) -> str:
     layout, execution = best.layout, best.execution
     rows = [
-        ("layout", layout_words(layout)),
+        ("layout", plan_words(best)),
         ("tensor, pipeline (chunks)", f"TP {layout.tp}, PP {layout.pp}, VPP {layout.vpp}"),
         ("context, experts", f"CP {layout.cp}, EP {layout.ep}, ETP {layout.etp}"),
         ("data parallel", f"DP {whole(layout.dp)}, EDP {whole(layout.edp)}"),

@@ -9,7 +9,7 @@ from rich.text import Text
 from meshwright.cost.oom import OutOfMemory
 from meshwright.planner.out_of_memory import Diagnosis
 from meshwright.report.memory import remedies_part
-from meshwright.report.terminal import layout_words
+from meshwright.report.terminal import plan_words
 from meshwright.report.text import gib
 
 
@@ -22,7 +22,7 @@ def diagnosis_screen(found: Diagnosis) -> RenderableType:
     parts += _list("Why", list(error.causes))
     parts += _list("What helps", list(error.remedies))
     if found.plan is not None and found.stage is not None and found.plan.memory is not None:
-        parts += _list(f"Predicted for {layout_words(found.plan.layout)}", _predicted(found))
+        parts += _list(f"Predicted for {plan_words(found.plan)}", _predicted(found))
         if found.plan.detail is not None and found.plan.detail.remedies:
             parts.append(remedies_part(found.plan.detail.remedies))
     return Group(*parts)
